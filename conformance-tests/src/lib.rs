@@ -21,6 +21,7 @@ pub mod server;
 
 pub use harness::memory::{MemoryFaults, MemoryHarness, MemoryStore};
 pub use harness::{Client, Fault, Faults, Harness, Store, Time, Unavailable};
+pub use runner::junit::junit;
 pub use runner::main_fn::main;
 pub use runner::report::{CaseResult, Outcome, Report};
 pub use runner::{all_cases, run};

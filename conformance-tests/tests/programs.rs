@@ -156,7 +156,7 @@ fn tells_machines() {
     let results = std::fs::read_to_string(&path).unwrap();
     for part in [
         "<testsuite name=\"fickle\"",
-        "<testcase name=\"s06_busy_is_not_an_error\"",
+        "<testcase classname=\"fickle\" name=\"s06_busy_is_not_an_error\"",
         "failures=\"0\"",
     ] {
         assert!(results.contains(part), "{part}: {results}");

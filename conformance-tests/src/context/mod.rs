@@ -433,7 +433,6 @@ impl Link {
     }
 }
 
-/// The token of an attempt that must be granted.
 /// About so many messages are shown of all clients together.
 const MESSAGES: usize = 60;
 
@@ -446,6 +445,7 @@ fn without(secrets: &[String], message: String) -> String {
     message.chars().take(SHOWN).collect()
 }
 
+/// The token of an attempt that must be granted.
 pub(crate) async fn granted(claim: &mut dyn Claim) -> Check<FencingToken> {
     match claim.try_acquire().await? {
         Attempt::Granted { token, .. } => Ok(token),

@@ -288,7 +288,7 @@ pub trait Faults: fmt::Debug + Send + Sync {
     }
 
     /// The last requests and replies on this link, as a person would read them; the oldest first. They are
-    /// shown where a case could not be judged, without the store's [secrets](Store::secrets). None by default.
+    /// shown where a case has failed, without the store's [secrets](Store::secrets). None by default.
     fn last_messages(&self) -> Vec<String> {
         Vec::new()
     }

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use crate::runner::main_fn::Seen;
-use crate::runner::report::Outcome;
+use crate::runner::report::{CaseResult, Outcome};
 
 /// The variable that names the file.
 const JUNIT: &str = "LOCK_TEST_JUNIT";
@@ -14,81 +14,82 @@ const JUNIT: &str = "LOCK_TEST_JUNIT";
 /// # Errors
 ///
 /// Why it could not be written.
-pub(super) fn written(suite: &str, all: &[Seen]) -> Result<(), String> {
+pub(super) fn written(store: &str, judged: &[(CaseResult, Duration)]) -> Result<(), String> {
     let Some(path) = std::env::var_os(JUNIT).map(PathBuf::from) else { return Ok(()) };
     let failed = |error| format!("{JUNIT}={}: {error}", path.display());
-    std::fs::write(&path, report(suite, all)).map_err(failed)
+    std::fs::write(&path, junit(store, store, judged) + "\n").map_err(failed)
 }
 
-fn report(suite: &str, all: &[Seen]) -> String {
-    let count = |is: fn(&Outcome) -> bool| all.iter().filter(|one| is(&one.result.outcome)).count();
-    let counts = format!(
-        "tests=\"{}\" failures=\"{}\" skipped=\"{}\"",
-        all.len(),
-        count(|outcome| matches!(outcome, Outcome::Failed(_))),
-        count(|outcome| matches!(outcome, Outcome::Ignored(_))),
+/// The results as most build servers read them: a document of one suite with this name, in which each case of the
+/// store has the time that it took, in seconds.
+pub fn junit(suite: &str, store: &str, judged: &[(CaseResult, Duration)]) -> String {
+    let count =
+        |is: fn(&Outcome) -> bool| judged.iter().filter(|(result, _)| is(&result.outcome)).count();
+    let failed = count(|outcome| matches!(outcome, Outcome::Failed(_)));
+    let skipped = count(|outcome| matches!(outcome, Outcome::Ignored(_)));
+    let (suite, store) = (xml_text(suite), xml_text(store));
+    let mut xml = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
+    let _ = writeln!(
+        xml,
+        "<testsuite name=\"{suite}\" tests=\"{}\" failures=\"{failed}\" errors=\"0\" skipped=\"{skipped}\">",
+        judged.len()
     );
-    let cases: String = all.iter().map(case).collect();
-    format!(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites {counts}>\n\
-         <testsuite name=\"{}\" {counts}>\n{cases}</testsuite>\n</testsuites>\n",
-        escaped(suite)
-    )
-}
-
-fn case(seen: &Seen) -> String {
-    let (name, time) = (seen.result.id, seen.took.as_secs_f64());
-    let told = match &seen.result.outcome {
-        Outcome::Passed => String::new(),
-        Outcome::Ignored(why) => format!("<skipped message=\"{}\"/>", escaped(why)),
-        Outcome::Failed(told) => {
-            let what = told.lines().next().unwrap_or_default();
-            format!("<failure message=\"{}\">{}</failure>", escaped(what), escaped(told))
-        }
-    };
-    format!("<testcase name=\"{name}\" time=\"{time:.3}\">{told}</testcase>\n")
-}
-
-/// Also without what XML cannot have.
-fn escaped(text: &str) -> String {
-    text.chars().fold(String::new(), |mut all, c| {
-        match c {
-            '&' => all += "&amp;",
-            '<' => all += "&lt;",
-            '>' => all += "&gt;",
-            '"' => all += "&quot;",
-            '\n' | '\t' => all.push(c),
-            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => {
-                let _ = write!(all, "\\u{{{:x}}}", u32::from(c));
+    for (result, took) in judged {
+        let (name, time) = (result.id, took.as_secs_f64());
+        let begin = format!("  <testcase classname=\"{store}\" name=\"{name}\" time=\"{time:.3}\"");
+        let _ = match &result.outcome {
+            Outcome::Passed => writeln!(xml, "{begin}/>"),
+            Outcome::Ignored(why) => {
+                writeln!(xml, "{begin}><skipped message=\"{}\"/></testcase>", xml_text(why))
             }
-            c => all.push(c),
+            Outcome::Failed(seen) => {
+                let first = xml_text(seen.lines().next().unwrap_or_default());
+                let seen = xml_text(seen);
+                writeln!(xml, "{begin}><failure message=\"{first}\">{seen}</failure></testcase>")
+            }
+        };
+    }
+    xml.push_str("</testsuite>");
+    xml
+}
+
+/// Text that is safe in an attribute and between tags. XML 1.0 has no place for most control
+/// characters, not even escaped.
+fn xml_text(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '&' => safe.push_str("&amp;"),
+            '"' => safe.push_str("&quot;"),
+            '\n' => safe.push_str("&#10;"),
+            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => {
+                safe.extend(c.escape_default());
+            }
+            c => safe.push(c),
         }
-        all
-    })
+    }
+    safe
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-    use crate::runner::report::CaseResult;
 
     #[test]
     fn what_was_seen_is_escaped() {
         let told = "C3 broken: one holder\nseen: <\"a\" & \u{1}>".to_owned();
         let outcomes =
             [Outcome::Passed, Outcome::Ignored("no \"queue\"".into()), Outcome::Failed(told)];
-        let all = outcomes.map(|outcome| {
-            let result = CaseResult { id: "c03_x", outcome };
-            Seen { result, took: Duration::from_millis(1500), is_unavailable: false }
-        });
-        let text = report("a-store", &all);
+        let judged = outcomes
+            .map(|outcome| (CaseResult { id: "c03_x", outcome }, Duration::from_millis(1500)));
+        let text = junit("a-suite", "a-store", &judged);
         for part in [
-            "<testsuite name=\"a-store\" tests=\"3\" failures=\"1\" skipped=\"1\">",
-            "<testcase name=\"c03_x\" time=\"1.500\"></testcase>",
+            "<testsuite name=\"a-suite\" tests=\"3\" failures=\"1\" errors=\"0\" skipped=\"1\">",
+            "<testcase classname=\"a-store\" name=\"c03_x\" time=\"1.500\"/>",
             "<skipped message=\"no &quot;queue&quot;\"/>",
-            "<failure message=\"C3 broken: one holder\">C3 broken: one holder\nseen: &lt;&quot;a&quot; &amp; \\u{1}&gt;</failure>",
+            "<failure message=\"C3 broken: one holder\">C3 broken: one holder&#10;seen: &lt;&quot;a&quot; &amp; \\u{1}&gt;</failure>",
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }

@@ -44,13 +44,16 @@ impl Level {
 
     /// The first level that has this case.
     pub(crate) fn of(case: &Case) -> Self {
-        let has_only = |simple: &[Need]| case.needs.iter().all(|need| simple.contains(need));
         let is_first = |call, state| {
             matches!(call, Call::TryAcquire | Call::Release)
                 && matches!(state, State::New | State::Refused | State::Held | State::Done)
         };
         let calls_only_first = case.covers.iter().all(|cell| is_first(cell.call, cell.state));
-        if case.guards.is_empty() && !case.covers.is_empty() && calls_only_first && has_only(&[]) {
+        if case.guards.is_empty()
+            && !case.covers.is_empty()
+            && calls_only_first
+            && case.needs.is_empty()
+        {
             return Self::Release;
         }
         let is_calm = |need: &Need| !matches!(need, Need::Faults | Need::Processes | Need::Alone);
@@ -67,20 +70,18 @@ impl Level {
 mod tests {
     use std::sync::Arc;
 
-    use lock_core::memory::MemoryBackend;
-    use lock_core::testing::TokioClock;
     use lock_core::{
-        Attempt, Binding, Bytes, Capabilities, Claim, ClaimRequest, Error, LockBackend, LockKey,
-        Released, Renewal, Result, Wake, async_trait,
+        Attempt, Binding, Capabilities, Claim, ClaimRequest, Error, LockBackend, Released, Renewal,
+        Result, Wake, async_trait,
     };
 
     use super::*;
     use crate::runner::report::Outcome;
-    use crate::{Client, Harness, Store, Time, Unavailable, cases, runner};
+    use crate::{Harness, MemoryHarness, cases, runner};
 
     /// A store whose author has written `try_acquire` and `release`.
     #[derive(Debug)]
-    struct Begun(MemoryBackend);
+    struct Begun(Arc<dyn LockBackend>);
 
     #[derive(Debug)]
     struct BegunClaim(Box<dyn Claim>);
@@ -125,52 +126,13 @@ mod tests {
         async fn release(&mut self) -> Result<Released> {
             self.0.release().await
         }
-
-        async fn changed(&mut self) -> Result<()> {
-            std::future::pending().await
-        }
-
-        async fn detach(&mut self) -> Result<Bytes> {
-            not_yet()
-        }
-    }
-
-    #[derive(Debug)]
-    struct BegunHarness;
-
-    #[async_trait]
-    impl Harness for BegunHarness {
-        fn name(&self) -> &str {
-            "begun"
-        }
-
-        fn time(&self) -> Time {
-            Time::Virtual
-        }
-
-        async fn start(&self) -> Result<Box<dyn Store>, Unavailable> {
-            Ok(Box::new(BegunStore(MemoryBackend::poll_only().with_clock(TokioClock::default()))))
-        }
-    }
-
-    #[derive(Debug)]
-    struct BegunStore(MemoryBackend);
-
-    #[async_trait]
-    impl Store for BegunStore {
-        async fn client(&self) -> Result<Client> {
-            Ok(Client::new(Begun(self.0.client())))
-        }
-
-        async fn break_hold(&self, key: &LockKey) -> Result<(), Unavailable> {
-            self.0.lose_now(key.name());
-            Ok(())
-        }
     }
 
     #[test]
     fn a_store_that_can_acquire_and_release_passes_the_first_level() {
-        let harness: Arc<dyn Harness> = Arc::new(BegunHarness);
+        let begun = |inner| Arc::new(Begun(inner)) as Arc<dyn LockBackend>;
+        let harness = MemoryHarness::poll_only().wrapped("begun", begun);
+        let harness: Arc<dyn Harness> = Arc::new(harness);
         let first: Vec<_> = cases::all().filter(|case| Level::of(case) == Level::Release).collect();
         println!("{first:#?}");
         assert!(first.len() >= 20, "only {}", first.len());

@@ -50,11 +50,12 @@ pub fn main(harness: impl Harness) -> ExitCode {
     let (slowest, unavailable) = (slowest(&seen), unavailable(&seen));
     let for_people = arguments.format != Some(FormatSetting::Json);
     let say = |line: &str| if for_people { println!("{line}") } else { eprintln!("{line}") };
-    if let Err(why) = junit::written(harness.name(), &seen) {
+    let judged: Vec<_> = seen.into_iter().map(|one| (one.result, one.took)).collect();
+    if let Err(why) = junit::written(harness.name(), &judged) {
         eprintln!("{why}");
         return ExitCode::FAILURE;
     }
-    let results: Vec<_> = seen.into_iter().map(|one| one.result).collect();
+    let results: Vec<_> = judged.into_iter().map(|(result, _)| result).collect();
     let compared = match harness.expected() {
         Some(path) if filtered == 0 && level == Level::Whole => expected::compared(&path, &results),
         _ => Ok(None),
@@ -92,10 +93,10 @@ fn unexpected(different: Vec<String>) -> Vec<String> {
 const UNAVAILABLE: u8 = 69;
 
 /// What became of a case.
-pub(super) struct Seen {
-    pub(super) result: CaseResult,
-    pub(super) took: Duration,
-    pub(super) is_unavailable: bool,
+struct Seen {
+    result: CaseResult,
+    took: Duration,
+    is_unavailable: bool,
 }
 
 /// Why the store could not be started, if it was so for all cases.

@@ -3,7 +3,7 @@
 pub(crate) mod case;
 pub(crate) mod check;
 mod expected;
-mod junit;
+pub(crate) mod junit;
 mod level;
 pub(crate) mod main_fn;
 mod pace;

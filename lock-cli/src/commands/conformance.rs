@@ -1,6 +1,6 @@
 //! `distlock conformance`: the suite that this library's own stores pass, on any server.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -176,54 +176,8 @@ fn count(judged: &[JudgedCase], is: fn(&Outcome) -> bool) -> usize {
     judged.iter().filter(|(result, _)| is(&result.outcome)).count()
 }
 
-/// As most build servers read it: one suite, with each case's time in seconds.
 fn as_junit(backend: &str, judged: &[JudgedCase]) -> String {
-    let failed = count(judged, is_failed);
-    let skipped = count(judged, |outcome| matches!(outcome, Outcome::Ignored(_)));
-    let mut xml = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
-    let _ = writeln!(
-        xml,
-        "<testsuite name=\"distlock conformance on {backend}\" tests=\"{}\" failures=\"{failed}\" errors=\"0\" skipped=\"{skipped}\">",
-        judged.len()
-    );
-    for (result, took) in judged {
-        let (name, time) = (result.id, took.as_secs_f64());
-        let begin =
-            format!("  <testcase classname=\"{backend}\" name=\"{name}\" time=\"{time:.3}\"");
-        let _ = match &result.outcome {
-            Outcome::Passed => writeln!(xml, "{begin}/>"),
-            Outcome::Ignored(why) => {
-                writeln!(xml, "{begin}><skipped message=\"{}\"/></testcase>", xml_text(why))
-            }
-            Outcome::Failed(seen) => {
-                let first = xml_text(seen.lines().next().unwrap_or_default());
-                let seen = xml_text(seen);
-                writeln!(xml, "{begin}><failure message=\"{first}\">{seen}</failure></testcase>")
-            }
-        };
-    }
-    xml.push_str("</testsuite>");
-    xml
-}
-
-/// Text that is safe in an attribute and between tags. XML 1.0 has no place for most control
-/// characters, not even escaped.
-fn xml_text(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '&' => safe.push_str("&amp;"),
-            '"' => safe.push_str("&quot;"),
-            '\n' => safe.push_str("&#10;"),
-            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => {
-                safe.extend(c.escape_default());
-            }
-            c => safe.push(c),
-        }
-    }
-    safe
+    conformance_tests::junit(&format!("distlock conformance on {backend}"), backend, judged)
 }
 
 #[cfg(test)]

@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use conformance_tests::server::Proxy;
 use lock_core::{
-    Attempt, Claim, ClaimRequest, FencingToken, LockBackend, LockKey, Locks, OsRng, OwnerId,
+    Attempt, Claim, ClaimRequest, FencingToken, LockBackend, LockGuard, LockKey, Locks, OsRng,
+    OwnerId,
 };
 use lock_etcd::EtcdBackend;
 use lock_testkit::servers::EtcdCluster;
@@ -278,6 +279,16 @@ pub(crate) async fn pushed<T>(what: &str, future: impl Future<Output = T>) -> T 
         Ok(value) => value,
         Err(_) => panic!("not within {PUSHED:?}, so it was not pushed: {what}"),
     }
+}
+
+/// Renews until the store has answered.
+pub(crate) async fn renewed(guard: &LockGuard) {
+    soon("a renewal", async {
+        while guard.renew().await.is_err() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
 }
 
 pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {

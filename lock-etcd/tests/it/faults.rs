@@ -7,8 +7,8 @@ use lock_core::{ErrorKind, LockState, Locks};
 use lock_testkit::servers::EtcdCluster;
 
 use crate::common::{
-    LONG, PASSWORD, backend, claim, granted, guarded, keys, locks_from, one, plain, pushed, soon,
-    three,
+    LONG, PASSWORD, backend, claim, granted, guarded, keys, locks_from, one, plain, pushed,
+    renewed, soon, three,
 };
 
 crate::common::run! {
@@ -140,12 +140,7 @@ async fn a_holder_outlives_a_rolling_restart() {
     for member in 0..3 {
         cluster.restart(member).await.unwrap();
         // The cluster serves again before the next one is restarted.
-        soon("a renewal", async {
-            while guard.renew().await.is_err() {
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        })
-        .await;
+        renewed(&guard).await;
     }
     assert_eq!(guard.token().unwrap(), fence);
     assert!(!waiting.is_finished(), "the waiter was granted a lock that is held");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use lock_core::{LockBackend, LockState, Locks};
 use lock_testkit::scenes;
 
-use crate::common::{LONG, backend, pushed, request, soon, starting_at, three};
+use crate::common::{LONG, backend, pushed, renewed, request, soon, starting_at, three};
 
 crate::common::run! {
     a_learner_is_left
@@ -32,12 +32,7 @@ async fn a_restart_of_the_voter_strands_nobody() {
     // Long enough for every stream to have met the learner.
     tokio::time::sleep(Duration::from_secs(2)).await;
     cluster.restart(0).await.unwrap();
-    soon("a renewal", async {
-        while guard.renew().await.is_err() {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    })
-    .await;
+    renewed(&guard).await;
     assert!(!matches!(guard.state(), LockState::Lost(_)), "{:?}", guard.state());
     tokio::time::sleep(Duration::from_secs(2)).await;
     guard.release().await.unwrap();

@@ -14,8 +14,8 @@ use lock_core::{
 };
 use lock_redis::{RedisBackend, RedisConfig};
 use lock_testkit::servers::RedisServer;
-use redis::Value;
 use redis::aio::MultiplexedConnection;
+use redis::{FromRedisValue, Value};
 use tokio::time::Instant;
 
 /// A server of the test's own. A machine without one fails the test: it says which package is
@@ -42,9 +42,14 @@ pub(crate) async fn plain(server: &RedisServer) -> MultiplexedConnection {
 }
 
 pub(crate) async fn run(connection: &mut MultiplexedConnection, words: &[&str]) -> Value {
-    let mut command = redis::cmd(words[0]);
-    command.arg(&words[1..]);
-    command.query_async(connection).await.unwrap()
+    ask(connection, words).await
+}
+
+pub(crate) async fn ask<T: FromRedisValue>(
+    connection: &mut MultiplexedConnection,
+    words: &[&str],
+) -> T {
+    redis::cmd(words[0]).arg(&words[1..]).query_async(connection).await.unwrap()
 }
 
 /// `SET name value NX PX ttl`: what redsync, redis-py, rslock and node-redlock do.

@@ -4,14 +4,10 @@ use std::time::Duration;
 
 use lock_testkit::golden;
 use redis::aio::MultiplexedConnection;
-use redis::{FromRedisValue, Value};
 
-pub(crate) async fn ask<T: FromRedisValue>(
-    connection: &mut MultiplexedConnection,
-    words: &[&str],
-) -> T {
-    redis::cmd(words[0]).arg(&words[1..]).query_async(connection).await.unwrap()
-}
+use redis::Value;
+
+use super::{ask, keys};
 
 /// A key: its type, how long it lasts, and what it holds.
 async fn told(connection: &mut MultiplexedConnection, key: &str) -> String {
@@ -37,7 +33,7 @@ async fn told(connection: &mut MultiplexedConnection, key: &str) -> String {
 
 /// Each key, in order.
 pub(crate) async fn stored(connection: &mut MultiplexedConnection) -> Vec<String> {
-    let mut keys: Vec<String> = ask(connection, &["KEYS", "*"]).await;
+    let mut keys = keys(connection).await;
     keys.sort();
     let mut lines = Vec::new();
     for key in keys {

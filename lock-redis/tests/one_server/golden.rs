@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use lock_testkit::golden;
 
-use crate::common::stored::{ask, stored};
-use crate::common::{locks, plain, server, until};
+use crate::common::stored::stored;
+use crate::common::{locks, plain, queued, server, until};
 
 const TTL: Duration = Duration::from_secs(60);
 
@@ -20,8 +20,7 @@ async fn what_is_stored_is_what_was_stored() {
     let waiter = b.named("held").unwrap().ttl(TTL);
     let waiter = tokio::spawn(async move { waiter.acquire().await });
     let mut plain = plain(&server).await;
-    let queue = "{held}\u{1e}queue";
-    until("it waits", TTL, async || ask::<u64>(&mut plain, &["ZCARD", queue]).await == 1).await;
+    until("it waits", TTL, async || queued(&mut plain, "held").await.len() == 1).await;
     golden::check(env!("CARGO_MANIFEST_DIR"), "redis", &stored(&mut plain).await);
     waiter.abort();
     drop(guard);

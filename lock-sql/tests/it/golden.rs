@@ -53,9 +53,7 @@ async fn postgres_stores_what_it_has_stored() {
     let (held, waiting) = used(&a, &b).await;
     let mut plain = postgres_common::plain(&server).await;
     let waits = "SELECT count(*) FROM distlock WHERE waiters <> '{}'";
-    while postgres_common::number(&mut plain, waits).await != 1 {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    postgres_common::until_number(&mut plain, waits, 1).await;
     let table = "SELECT concat_ws(' ', column_name, data_type, collation_name, \
          CASE is_nullable WHEN 'NO' THEN 'NOT NULL' END, column_default) \
          FROM information_schema.columns WHERE table_name = 'distlock' ORDER BY ordinal_position";

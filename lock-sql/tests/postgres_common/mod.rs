@@ -42,6 +42,15 @@ pub(crate) async fn number(connection: &mut PgConnection, sql: &str) -> i64 {
     row.get(0)
 }
 
+/// Waits until the answer to `sql` is this number.
+pub(crate) async fn until_number(connection: &mut PgConnection, sql: &str, wanted: i64) {
+    let begun = Instant::now();
+    while number(connection, sql).await != wanted {
+        assert!(begun.elapsed() < Duration::from_secs(30), "{sql}: not {wanted}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 pub(crate) fn claim(
     backend: &impl LockBackend,
     name: &str,

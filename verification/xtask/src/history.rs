@@ -5,14 +5,14 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use crate::job;
+
 /// So many runs are shown.
 const SHOWN: usize = 10;
 
 /// The numbers of full and of quick runs.
 pub(crate) fn file(is_full: bool) -> PathBuf {
-    let target =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
-    target.join(if is_full { "judged-again-full.txt" } else { "judged-again-quick.txt" })
+    job::target().join(if is_full { "judged-again-full.txt" } else { "judged-again-quick.txt" })
 }
 
 /// Adds the number of this run, and tells those of the runs before.

@@ -124,6 +124,11 @@ fn is_wanted(job: &str, is_full: bool) -> bool {
     !job.starts_with("lock-simulation-") && (is_full || is_quick(job))
 }
 
+/// The folder in which cargo builds.
+pub(crate) fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from)
+}
+
 /// The arguments for cargo that build the test programs, all with the same features.
 pub(crate) fn targets(is_full: bool) -> Vec<&'static str> {
     if is_full {

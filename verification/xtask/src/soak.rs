@@ -43,7 +43,7 @@ pub(crate) fn soak(options: &[&str]) -> io::Result<Soaked> {
     let fresh = format!("distlock-soak.{}", std::process::id());
     let out = asked.clone().unwrap_or_else(|| std::env::temp_dir().join(fresh));
     at(out.display(), fs::create_dir_all(&out))?;
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or("target".into(), PathBuf::from);
+    let target = job::target();
     let soaked = judged(|more| {
         let said = out.join("said.txt");
         let mut soak = Command::new(target.join("debug/distlock-soak"));

@@ -132,7 +132,7 @@ async fn read(
         };
         let counts = frames.as_mut().is_none_or(|frames| frames.carry_a_message(&buffer[..length]));
         let verdict = if counts { line.judge(direction) } else { line.let_pass() };
-        line.wire.note(line.number, direction, &buffer[..length], &verdict);
+        line.wire.note(line.number, direction, &buffer[..length], verdict);
         last = last.max(Instant::now() + verdict.delay);
         let bytes = if verdict.lose { Vec::new() } else { buffer[..length].to_vec() };
         if to.send(Piece { bytes, due: last, cut: verdict.cut }).is_err() {

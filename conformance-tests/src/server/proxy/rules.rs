@@ -168,6 +168,7 @@ impl Line {
     }
 }
 
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Verdict {
     pub(super) delay: Duration,
     pub(super) lose: bool,

@@ -1,4 +1,4 @@
-//! What has passed a proxy last, for those who read why a case could not be judged.
+//! What has passed a proxy last, for those who read why a case has failed.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -20,7 +20,7 @@ struct Seen {
     at: Instant,
     connection: u64,
     direction: Direction,
-    fate: String,
+    verdict: Verdict,
     length: usize,
     begin: Vec<u8>,
 }
@@ -31,11 +31,11 @@ impl Wire {
         connection: u64,
         direction: Direction,
         piece: &[u8],
-        verdict: &Verdict,
+        verdict: Verdict,
     ) {
         let begin = piece.iter().take(KEPT.1).copied().collect();
-        let (at, length, fate) = (Instant::now(), piece.len(), verdict.told());
-        let seen = Seen { at, connection, direction, fate, length, begin };
+        let (at, length) = (Instant::now(), piece.len());
+        let seen = Seen { at, connection, direction, verdict, length, begin };
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.truncate(KEPT.0 - 1);
         all.push_front(seen);
@@ -50,12 +50,12 @@ impl Wire {
 
 impl Seen {
     fn told(&self) -> String {
-        let Self { at, connection, direction, fate, length, begin } = self;
+        let Self { at, connection, direction, verdict, length, begin } = self;
         let direction = match direction {
             Direction::Requests => "request",
             Direction::Replies => "reply",
         };
-        let ago = at.elapsed().as_millis();
+        let (ago, fate) = (at.elapsed().as_millis(), verdict.told());
         let text: String = begin.iter().map(|byte| readable(*byte)).collect();
         format!(
             "{ago} ms before, connection {connection}, {direction} of {length} bytes{fate}: {text}"
@@ -97,7 +97,7 @@ mod tests {
         for nth in 0..30 {
             let (delay, lose) = (Duration::from_millis(10 * (nth % 2)), nth == 29);
             let verdict = Verdict { delay, lose, cut: lose };
-            wire.note(nth, Direction::Requests, format!("SET {nth}\r\n").as_bytes(), &verdict);
+            wire.note(nth, Direction::Requests, format!("SET {nth}\r\n").as_bytes(), verdict);
         }
         let told = wire.told();
         assert_eq!(told.len(), KEPT.0);

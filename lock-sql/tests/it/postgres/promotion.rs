@@ -1,21 +1,14 @@
 //! The primary is lost, and its standby takes its place.
 
-use std::time::Duration;
-
 use lock_core::{ClaimRequest, LockBackend, LockKey, OsRng, OwnerId, Released};
 use lock_testkit::servers::PostgresServer;
-use tokio::time::Instant;
 
-use crate::postgres_common::{TTL, backend, busy, claim, granted, number, plain, run};
+use crate::postgres_common::{TTL, backend, busy, claim, granted, plain, run, until_number};
 
-/// Waits until the primary has that many standbys, according to `what` of them.
-async fn wait_for_standbys(primary: &PostgresServer, what: &str, wanted: i64) {
-    let (mut connection, begun) = (plain(primary).await, Instant::now());
+/// Waits until the primary has a standby of which this is true.
+async fn wait_for_standby(primary: &PostgresServer, what: &str) {
     let count = format!("SELECT count(*) FROM pg_stat_replication WHERE {what}");
-    while number(&mut connection, &count).await != wanted {
-        assert!(begun.elapsed() < Duration::from_secs(30), "{what}: not {wanted}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    until_number(&mut plain(primary).await, &count, 1).await;
 }
 
 async fn promote(standby: &PostgresServer) {
@@ -29,7 +22,7 @@ async fn a_hold_outlives_its_primary_where_the_standby_is_synchronous() {
     for sql in ["ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()"] {
         run(&mut plain(&primary).await, sql).await;
     }
-    wait_for_standbys(&primary, "sync_state = 'sync'", 1).await;
+    wait_for_standby(&primary, "sync_state = 'sync'").await;
     let owner = OwnerId::generate(&OsRng).unwrap();
     let request = ClaimRequest::new(LockKey::new("", "x").unwrap(), owner, TTL);
     let first = backend(&primary).await;
@@ -55,7 +48,7 @@ async fn a_standby_that_has_missed_a_hold_grants_it_with_a_greater_fence() {
     let mut old = claim(&first, "old", TTL, false);
     granted(&mut *old).await;
     old.release().await.unwrap();
-    wait_for_standbys(&primary, "replay_lsn = pg_current_wal_lsn()", 1).await;
+    wait_for_standby(&primary, "replay_lsn = pg_current_wal_lsn()").await;
     standby.kill().unwrap();
     let mut missed = Vec::new();
     for name in ["old", "new"] {
