@@ -177,6 +177,27 @@ impl Node {
         }
     }
 
+    /// The data is lost. `pending`: see [`Quarantine`].
+    pub(crate) fn lose(&mut self, rules: &NodeRules, pending: [u8; CLIENTS]) {
+        self.free();
+        self.counter = 0;
+        self.generation += 1;
+        self.quarantine = match rules.rejoin {
+            Rejoin::AtOnce => None,
+            _ => Some(Quarantine { pending, read: 0, seed: 0 }),
+        };
+    }
+
+    /// Carries out the admission that is under way, if there is one.
+    pub(crate) fn admit(&mut self, rules: &NodeRules) -> Option<()> {
+        let (generation, seed) = self.admission.take()?;
+        if !rules.admission_names_quarantine || generation == self.generation {
+            self.quarantine = None;
+            self.counter = self.counter.max(seed);
+        }
+        Some(())
+    }
+
     fn shows(&self, fence: u64) -> bool {
         u64::from(self.counter) == fence || u64::from(self.adopted) == fence
     }

@@ -2,47 +2,40 @@
 //! each answers, and what is there afterwards, is the same.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
 
 use lock_testkit::fuzz::Chance;
 use lock_testkit::servers::RedisServer;
 use redis::{Connection, FromRedisValue, Script, Value};
 
 use crate::contender::NodeRequest;
-use crate::node::{Node, NodeRules, Quarantine};
+use crate::node::{Node, NodeRules};
 use crate::rules::AnswerBrief;
 
-/// The files of a script, as `lock-redis` puts them together.
-macro_rules! script {
-    ($($file:literal)+) => {
-        Script::new(concat!($(include_str!(concat!(
-            "../../../lock-redis/src/", $file, ".lua"
-        )), "\n"),+))
-    };
-}
-
 const STEPS: usize = 10_000;
-/// The longest ttl in ms: nothing expires by itself.
-const TTL: u32 = 600_000;
+/// The shortest ttl in ms, and how much longer that of each later call is: nothing expires by itself, and the time
+/// that is left tells by which call it was set.
+const TTL: i64 = 600_000;
+const LONGER: i64 = 100_000;
 /// How far ahead of the clock a proposal may be, in µs.
 const LEAD: u32 = 10_000_000;
+/// One of so many calls: a request of an earlier one may be late.
+const CALLS: usize = 5;
 /// The fences of a block: a claim asks for the same number each time.
 const FENCES: [u32; 2] = [1, 2];
 
 /// A step of the test.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    Request(u8, NodeRequest),
+    /// Of a client, in this call.
+    Request((u8, u8), NodeRequest),
     /// The lock expires, and after it its counter, or not yet.
-    Expires {
-        forgotten: bool,
-    },
+    Expires { forgotten: bool },
     /// The node loses its data, and begins to wait.
     Flushed,
     /// The wait ends with this seed, if it was the last one that began.
-    Admitted {
-        is_late: bool,
-        seed: u8,
-    },
+    Admitted { is_late: bool, seed: u8 },
 }
 
 /// What an observer sees of a node.
@@ -53,6 +46,8 @@ struct Seen {
     counter: u64,
     mark: u64,
     adopted: u64,
+    /// The call by which the lock lasts; 0 where nobody holds it.
+    stamp: i64,
     votes: bool,
 }
 
@@ -76,13 +71,25 @@ struct Scripts {
 
 impl Scripts {
     fn new() -> Self {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../lock-redis/src/redlock/quorum/scripts");
+        let list = fs::read_to_string(folder.join("mod.rs")).unwrap();
+        // Of the files that `lock-redis` lists for it.
+        let script = |name: &str| {
+            let mut lines = list.lines().map(|line| line.trim().trim_end_matches(';'));
+            let files =
+                lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(" = ")).unwrap();
+            let file = |file: &str| folder.join(file.trim_matches('"')).with_extension("lua");
+            let files = files.split(' ').map(|name| fs::read_to_string(file(name)).unwrap());
+            Script::new(&files.collect::<Vec<_>>().join("\n"))
+        };
         Self {
-            acquire: script!("shared_lua/value" "shared_lua/shared" "redlock/quorum/scripts/common" "redlock/quorum/scripts/acquire"),
-            raise: script!("shared_lua/value" "redlock/quorum/scripts/common" "redlock/quorum/scripts/raise"),
-            renew: script!("shared_lua/value" "shared_lua/shared" "redlock/quorum/scripts/common" "redlock/quorum/scripts/renew"),
-            release: script!("shared_lua/value" "redlock/quorum/scripts/common" "redlock/quorum/scripts/wake" "redlock/quorum/scripts/release"),
-            begin: script!("redlock/quorum/scripts/begin"),
-            admit: script!("redlock/quorum/scripts/admit"),
+            acquire: script("ACQUIRE_VOTE"),
+            raise: script("RAISE_VOTE"),
+            renew: script("RENEW_VOTE"),
+            release: script("RELEASE_VOTE"),
+            begin: script("BEGIN"),
+            admit: script("ADMIT"),
         }
     }
 }
@@ -121,8 +128,9 @@ impl Real {
         redis::cmd(command).arg(arguments).query(&mut self.connection).unwrap()
     }
 
-    fn carry_out(&mut self, client: u8, request: NodeRequest) -> AnswerBrief {
+    fn carry_out(&mut self, (client, stamp): (u8, u8), request: NodeRequest) -> AnswerBrief {
         let (scripts, owner, fences) = (&self.scripts, owner(client), self.fences.to_string());
+        let ttl = TTL + LONGER * i64::from(stamp);
         let mut call = match request {
             NodeRequest::Acquire { .. } => scripts.acquire.prepare_invoke(),
             NodeRequest::Raise { .. } => scripts.raise.prepare_invoke(),
@@ -132,7 +140,7 @@ impl Real {
         call.key(NODE).key(LOCK).key(VOTE).arg(QUORUM);
         match request {
             NodeRequest::Acquire { attempt, proposal, fences, .. } => {
-                call.key(WAITERS).arg(owner).arg(attempt).arg(TTL).arg(proposal);
+                call.key(WAITERS).arg(owner).arg(attempt).arg(ttl).arg(proposal);
                 call.arg("").arg("").arg("").arg(fences).arg(LEAD);
             }
             NodeRequest::Raise { value, .. } => {
@@ -140,7 +148,7 @@ impl Real {
             }
             NodeRequest::Renew { fence, adopt, prolongs, .. } => {
                 call.arg("").arg(owner).arg(or_none(fence)).arg(fences).arg(or_none(adopt));
-                call.arg(if prolongs { TTL } else { 0 });
+                call.arg(if prolongs { ttl } else { 0 });
             }
             NodeRequest::Release { attempt, fence, .. } => {
                 call.key(WAITERS).arg(owner).arg(or_none(attempt.map(u64::from)));
@@ -168,7 +176,7 @@ impl Real {
     fn step(&mut self, step: Step) -> Option<AnswerBrief> {
         let nonce = |number: u32| format!("nonce {number}");
         match step {
-            Step::Request(client, request) => return Some(self.carry_out(client, request)),
+            Step::Request(call, request) => return Some(self.carry_out(call, request)),
             Step::Expires { forgotten } => {
                 let keys: &[&str] = if forgotten { &[LOCK, VOTE] } else { &[LOCK] };
                 self.run::<()>("DEL", keys);
@@ -203,31 +211,37 @@ impl Real {
             (owner.as_bytes()[0] - b'a', attempt.parse().unwrap())
         });
         let adopted = fence.and_then(|fence| fence.parse().ok()).filter(|_| holder.is_some());
+        let stamp = holder.map(|_| self.stamp());
         Seen {
             holder,
             counter: holder.and(counter).unwrap_or(mark),
             mark,
             adopted: adopted.unwrap_or(0),
+            stamp: stamp.unwrap_or(0),
             votes: state == "admitted",
         }
     }
+
+    /// Of a lock that is held. Its vote outlives it, by a second.
+    fn stamp(&mut self) -> i64 {
+        let both = "return {redis.call('PTTL', KEYS[1]), redis.call('PTTL', KEYS[2])}";
+        let (lock, vote): (i64, i64) = self.run("EVAL", &[both, "2", LOCK, VOTE]);
+        assert!((vote - lock - 1000).abs() < 10, "the lock lasts {lock} ms, and its vote {vote}");
+        (lock - TTL).div_euclid(LONGER) + i64::from((lock - TTL).rem_euclid(LONGER) > 0)
+    }
 }
 
-/// What the model does. An admission is not the node's, but a step of the model.
+/// What the model does.
 fn step_of_model(node: &mut Node, step: Step) -> Option<AnswerBrief> {
     match step {
-        Step::Request(client, request) => {
-            return Some(node.carry_out(&NodeRules::REAL, (client, 0), request));
+        Step::Request(call, request) => {
+            return Some(node.carry_out(&NodeRules::REAL, call, request));
         }
         Step::Expires { .. } => node.free(),
-        Step::Flushed => {
-            let quarantine = Quarantine { pending: [0; 2], read: 0, seed: 0 };
-            *node = Node { quarantine: Some(quarantine), ..Node::default() };
-        }
-        Step::Admitted { is_late: true, .. } => {}
-        Step::Admitted { is_late: false, seed } => {
-            node.quarantine = None;
-            node.counter = node.counter.max(seed);
+        Step::Flushed => node.lose(&NodeRules::REAL, <_>::default()),
+        Step::Admitted { is_late, seed } => {
+            node.admission = Some((node.generation - u8::from(is_late), seed));
+            node.admit(&NodeRules::REAL).unwrap();
         }
     }
     None
@@ -239,6 +253,7 @@ fn seen_of_model(node: &Node) -> Seen {
         counter: node.counter.into(),
         mark: node.counter.into(),
         adopted: node.adopted.into(),
+        stamp: node.stamp.into(),
         votes: node.quarantine.is_none(),
     }
 }
@@ -247,7 +262,8 @@ fn seen_of_model(node: &Node) -> Seen {
 fn any_step(chance: &mut Chance, node: &Node, fences: u32) -> Step {
     let mut number = |below: usize| u32::try_from(chance.below(below)).unwrap();
     let counter = u32::from(node.counter);
-    let (client, attempt) = (u8::try_from(number(2)).unwrap(), 1 + number(3));
+    let call = [2, CALLS].map(|below| u8::try_from(number(below)).unwrap());
+    let attempt = 1 + number(3);
     let mut near = || u64::from((counter + number(5)).saturating_sub(2).max(1));
     let (value, fence, adopt) = (near(), near(), near());
     let (fence, adopt) = ((number(2) == 0).then_some(fence), (number(3) == 0).then_some(adopt));
@@ -262,17 +278,13 @@ fn any_step(chance: &mut Chance, node: &Node, fences: u32) -> Step {
         }
         12..45 => NodeRequest::Acquire { attempt, proposal: value, fences, joins: false },
         45..55 => NodeRequest::Raise { attempt, value },
-        // What adopts a node names the fence that it is to have.
-        55..80 if adopt.is_some() => {
-            NodeRequest::Renew { call: 1, fence: Some(value), adopt, prolongs: number(3) > 0 }
-        }
         55..80 => NodeRequest::Renew { call: 1, fence, adopt, prolongs: number(3) > 0 },
         _ => {
             let attempt = (number(2) == 0).then_some(attempt);
             NodeRequest::Release { call: 1, attempt, fence, leaves: false }
         }
     };
-    Step::Request(client, request)
+    Step::Request(call.into(), request)
 }
 
 /// What was asked, and how it was answered, without numbers.

@@ -5,7 +5,6 @@ use std::time::Duration;
 use crate::config::{Hearing, RedlockModel, Step};
 use crate::contender::machine::CallPhase;
 use crate::contender::{CallOutcome, Contender, ContenderTerms, NodeRequest, Sent, Time};
-use crate::node::{Quarantine, Rejoin};
 use crate::rules::{self, AnswerBrief, Variant};
 use crate::set::{id, in_a_row};
 use crate::state::{Body, Broken, Client, Message, Stage, State};
@@ -368,14 +367,7 @@ impl RedlockModel {
             Step::Lose(n) => {
                 state.losses_left -= 1;
                 let pending = state.pending();
-                let node = &mut state.nodes[n];
-                node.free();
-                node.counter = 0;
-                node.generation += 1;
-                node.quarantine = match self.nodes.rejoin {
-                    Rejoin::AtOnce => None,
-                    _ => Some(Quarantine { pending, read: 0, seed: 0 }),
-                };
+                state.nodes[n].lose(&self.nodes, pending);
             }
             Step::ReadMark(n, other) => {
                 let mark = state.nodes[other].counter;
@@ -387,14 +379,7 @@ impl RedlockModel {
                 let seed = state.nodes[n].quarantine?.seed;
                 state.nodes[n].admission = Some((state.nodes[n].generation, seed));
             }
-            Step::Admit(n) => {
-                let node = &mut state.nodes[n];
-                let (generation, seed) = node.admission.take()?;
-                if !self.nodes.admission_names_quarantine || generation == node.generation {
-                    node.quarantine = None;
-                    node.counter = node.counter.max(seed);
-                }
-            }
+            Step::Admit(n) => return state.nodes[n].admit(&self.nodes),
             _ => return None,
         }
         Some(())
