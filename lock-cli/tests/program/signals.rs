@@ -68,7 +68,9 @@ fn run_dies_of_the_signal_that_ended_its_command() {
     for signal in [Signal::INT, Signal::TERM, Signal::SEGV, Signal::KILL] {
         let script = format!("kill -{} $$", signal.as_raw());
         let done = bench.done(["run", "a", "--", "sh", "-c", &script]);
-        assert_eq!((done.signal, &*done.stderr), (Some(signal.as_raw()), ""), "{done:?}");
+        // A busy machine may take its time to get the lock.
+        let said = done.stderr.replace("distlock: waiting for \"a\"\n", "");
+        assert_eq!((done.signal, &*said), (Some(signal.as_raw()), ""), "{done:?}");
         assert!(!bench.is_held("a"));
     }
     // One that has handled it has not died of it.

@@ -52,7 +52,7 @@ pub(crate) async fn busy(claim: &mut dyn Claim) {
 pub(crate) struct Hammer {
     stop: Arc<AtomicBool>,
     rounds: Arc<AtomicU64>,
-    tasks: tokio::task::JoinSet<u64>,
+    tasks: tokio::task::JoinSet<Vec<Error>>,
 }
 
 impl Hammer {
@@ -64,13 +64,14 @@ impl Hammer {
             let (stop, rounds) = (Arc::clone(&stop), Arc::clone(&rounds));
             let (inside, last) = (Arc::clone(&inside), Arc::clone(&last));
             tasks.spawn(async move {
-                let mut errors = 0;
+                let mut errors = Vec::new();
                 let lock = locks.named("hot").unwrap().ttl(ttl);
                 while !stop.load(SeqCst) {
-                    let guard = match lock.acquire_timeout(Duration::from_secs(20)).await {
+                    // The store is not fair, and the machine may be busy.
+                    let guard = match lock.acquire_timeout(Duration::from_secs(60)).await {
                         Ok(guard) => guard,
-                        Err(_) => {
-                            errors += 1;
+                        Err(error) => {
+                            errors.push(error);
                             continue;
                         }
                     };
@@ -81,7 +82,7 @@ impl Hammer {
                     assert!(inside.swap(false, SeqCst));
                     rounds.fetch_add(1, SeqCst);
                     // An unknown release is cleaned up by the keeper.
-                    errors += u64::from(guard.release().await.is_err());
+                    errors.extend(guard.release().await.err());
                 }
                 errors
             });
@@ -105,12 +106,12 @@ impl Hammer {
         panic!("the lock was not taken {more} times in 30 s");
     }
 
-    /// Ends it, and says how many calls failed.
-    pub(crate) async fn stop(mut self) -> u64 {
+    /// Ends it, and says how calls failed.
+    pub(crate) async fn stop(mut self) -> Vec<Error> {
         self.stop.store(true, SeqCst);
-        let mut errors = 0;
+        let mut errors = Vec::new();
         while let Some(task) = self.tasks.join_next().await {
-            errors += task.unwrap();
+            errors.extend(task.unwrap());
         }
         errors
     }

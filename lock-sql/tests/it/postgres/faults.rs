@@ -88,7 +88,8 @@ async fn serialisation_failures_are_contention() {
         let clients = backends.iter().cloned().map(Locks::new).collect();
         let hammer = Hammer::start(clients, Duration::from_secs(10));
         hammer.take(256).await;
-        assert_eq!(hammer.stop().await, 0, "{mode}");
+        let errors = hammer.stop().await;
+        assert!(errors.is_empty(), "{mode}: {errors:#?}");
         for backend in &backends {
             backend.close().await.unwrap();
         }
