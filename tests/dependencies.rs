@@ -23,6 +23,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("distlock-benches", &["distlock", "lock-testkit"]),
     ("redlock-model", &["lock-core", "lock-kit"]),
     ("lock-simulation", &["lock-core"]),
+    ("keeper-schedules", &[]),
     ("xtask", &[]),
 ];
 

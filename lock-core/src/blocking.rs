@@ -128,9 +128,7 @@ fn own_runtime() -> Result<Handle> {
     };
     let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let handle = runtime.handle().clone();
-    thread::Builder::new()
-        .name("distlock".to_owned())
-        .spawn(move || runtime.block_on(std::future::pending::<()>()))
+    crate::thread::start("distlock", move || runtime.block_on(std::future::pending::<()>()))
         .map_err(failed)?;
     *own = Some(handle.clone());
     Ok(handle)

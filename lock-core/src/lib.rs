@@ -12,7 +12,7 @@
 //! - `hold` — whether a lock is held, decided by the clock; the token that hands it over; `rules` by which it is passed on
 //! - `blocking` — the same for threads that run no async code
 //! - `in_doubt`, `backoff` — what may still take effect in the store, and pauses
-//! - `clock`, `mutex` — time, and the one thread that wakes all sleepers; a mutex without poison
+//! - `clock`, `mutex`, `thread` — time, and the one thread that wakes all sleepers; a mutex without poison; threads of our own
 //! - `observer` — what happens to locks, for those who watch; `metrics` reports it
 //! - `testing` — clocks and stores for tests of users; `mutants` — known mistakes, for tests of tests
 //!
@@ -49,6 +49,7 @@ mod keeper;
 pub mod mutants;
 mod mutex;
 mod observer;
+mod thread;
 
 pub use clock::{Clock, ClockInstant, Sleep, SystemClock};
 pub use contract::{

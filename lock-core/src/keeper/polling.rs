@@ -20,6 +20,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, Wake, Waker, ready};
 
 use crate::mutex::{Mutex, MutexGuard};
+use crate::thread;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::RecvError;
@@ -56,6 +57,8 @@ pub(crate) struct Poller {
     next: Mutex<NextPoller>,
     /// It has a task, or will have one in a moment. Written under the lock of `next`.
     has_task: AtomicBool,
+    /// The runtime has taken that task.
+    is_spawned: AtomicBool,
     /// It is polled in place of its task. Written under the lock of the state.
     in_place: AtomicBool,
     /// The keeper does not want to be polled in place any more.
@@ -110,8 +113,9 @@ impl PolledKeeper {
 
     /// Makes its task, where nobody else has.
     fn spawn(self: Arc<Self>) {
-        let home = Arc::clone(&self.home);
-        drop(home.handle().spawn(KeeperTask(self)));
+        let task = KeeperTask { keeper: Arc::clone(&self), was_polled: false };
+        drop(self.home.handle().spawn(task));
+        self.poller.is_spawned.store(true, Relaxed);
     }
 
     /// The runtime has ended, and so does the keeper.
@@ -272,37 +276,45 @@ impl Drop for InPlace {
         let before = std::mem::replace(&mut *next, then);
         drop((next, state));
         drop(before);
-        if is_due {
-            poller.wake_by_ref();
-        }
         if self.0.home.is_over() {
             self.0.end();
+        } else if is_due {
+            poller.wake_by_ref();
         }
     }
 }
 
 /// The task of a keeper.
-struct KeeperTask(Arc<PolledKeeper>);
+struct KeeperTask {
+    keeper: Arc<PolledKeeper>,
+    was_polled: bool,
+}
 
 impl Future for KeeperTask {
     type Output = ();
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let mut state = self.0.state.lock();
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        self.was_polled = true;
+        let mut state = self.keeper.state.lock();
         state.task = Some(cx.waker().clone());
-        if self.0.poller.in_place.load(Relaxed) && state.whole.is_some() {
+        if self.keeper.poller.in_place.load(Relaxed) && state.whole.is_some() {
             return Poll::Pending;
         }
-        self.0.poll(state, cx)
+        self.keeper.poll(state, cx)
     }
 }
 
-/// The runtime ends, or has ended: then a task is dropped where it is made.
+/// The runtime ends, or has ended: then a task is dropped where it is made, by whoever wakes the keeper. He may
+/// hold any lock, and whoever polls the keeper may wait for that one: so there nothing of the keeper is
+/// locked, nor dropped.
 impl Drop for KeeperTask {
     fn drop(&mut self) {
-        let was_polled = self.0.state.lock().task.is_some();
-        if was_polled || !self.0.home.ends_later(&self.0) {
-            self.0.end();
+        let keeper = Arc::clone(&self.keeper);
+        if self.was_polled || keeper.poller.is_spawned.load(Relaxed) {
+            keeper.end();
+        } else if !keeper.home.ends_later(&keeper) {
+            // Without a thread it stays as it is.
+            let _ = thread::start("distlock-end", move || keeper.end());
         }
     }
 }
@@ -342,8 +354,7 @@ impl KeeperRuntime {
         &self.end.ended
     }
 
-    /// Ends `keeper` when this runtime has ended; false if it has. Whoever wakes a keeper may hold any lock, so
-    /// there it must not be dropped.
+    /// Ends `keeper` when this runtime has ended; false if it has.
     pub(super) fn ends_later(&self, keeper: &Arc<PolledKeeper>) -> bool {
         self.end.left.lock().as_mut().map(|left| left.push(Arc::clone(keeper))).is_some()
     }
