@@ -6,6 +6,8 @@ use crate::set::Set;
 
 /// How many clients there are at most.
 pub(crate) const CLIENTS: usize = 2;
+/// And how many nodes.
+pub(crate) const NODES: usize = 5;
 
 /// One node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

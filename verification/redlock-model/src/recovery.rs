@@ -10,6 +10,7 @@ use std::time::Duration;
 use stateright::{Model, Property};
 
 use crate::plan::{self, AdmissionTerms, NodeReport};
+use crate::set::id;
 
 const NODES: usize = 3;
 /// How all clients are configured.
@@ -171,13 +172,13 @@ enum Step {
     Arrive(usize),
 }
 
-/// The numbers in a state, as the plan has them.
+/// The numbers in a state, as the plan has them: in the same order.
 fn text(number: u8) -> String {
-    format!("{number:03}")
+    char::from(b'0' + number).into()
 }
 
 fn number(text: &str) -> u8 {
-    text.parse().unwrap_or(u8::MAX)
+    text.bytes().next().map_or(u8::MAX, |byte| byte - b'0')
 }
 
 impl Recovery {
@@ -189,9 +190,9 @@ impl Recovery {
         let node = &state.nodes[n];
         let mut report = NodeReport {
             // No two servers have the same.
-            run_id: format!("{n} runs"),
+            run_id: text(id(n)),
             uptime: TICK * u32::from(state.time - node.started),
-            flushes: u8::from(node.flushed).to_string(),
+            flushes: text(node.flushed.into()),
             now: self.clock(n, state.time).into(),
             mark: node.counter.into(),
             ..NodeReport::default()
@@ -323,12 +324,11 @@ impl Moment {
 
     /// Numbers the ids anew, in their order.
     fn renumber(&mut self) {
-        let mut known: Vec<_> = self.ids().map(|id| *id).collect();
-        known.sort_unstable();
-        known.dedup();
+        // One bit each: there are at most three for each node and each request.
+        let known = self.ids().fold(0_u64, |known, id| known | 1 << *id);
         for id in self.ids() {
-            let place = known.iter().position(|other| other == id);
-            *id = place.and_then(|place| u8::try_from(place).ok()).unwrap_or(u8::MAX);
+            let before = known & ((1 << *id) - 1);
+            *id = u8::try_from(before.count_ones()).unwrap_or(u8::MAX);
         }
     }
 

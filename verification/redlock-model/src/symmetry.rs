@@ -2,23 +2,20 @@
 
 use std::hash::{Hash, Hasher};
 
-use crate::set::Set;
-use crate::state::{Client, Message, State};
+use crate::node::{CLIENTS, NODES};
+use crate::set::id;
+use crate::state::{Client, State};
 
 impl State {
     /// One of all states that differ from this one by the numbering of nodes and clients, nearly always the
     /// same one: clients and nodes are sorted by what does not depend on the numbering.
     pub(crate) fn representative(self) -> Self {
-        let mut clients: Vec<_> = (0..self.clients.len()).collect();
-        clients.sort_by_cached_key(|client| self.key_of_client(*client));
-        let client_places = places(&clients);
-        let mut nodes: Vec<_> = (0..self.nodes.len()).collect();
-        nodes.sort_by_cached_key(|node| self.key_of_node(*node, &clients, &client_places));
-        let is_sorted = |order: &[usize]| order.iter().enumerate().all(|(at, old)| at == *old);
-        if is_sorted(&clients) && is_sorted(&nodes) {
+        let clients = Order::<CLIENTS>::by(self.clients.len(), |c| self.key_of_client(c));
+        let nodes = Order::<NODES>::by(self.nodes.len(), |n| self.key_of_node(n, &clients));
+        if clients.is_kept() && nodes.is_kept() {
             return self;
         }
-        self.renumbered(&nodes, &clients, &client_places)
+        self.renumbered(&nodes, &clients)
     }
 
     fn key_of_client(&self, c: usize) -> u64 {
@@ -30,108 +27,125 @@ impl State {
             .hash(&mut key);
         (contender.granted, contender.attempt).hash(&mut key);
         (client.block, client.first, client.passes).hash(&mut key);
-        // Sums do not depend on the order of the nodes.
-        let of_node = |n: usize| {
-            let mut key = Mix::default();
-            let node = &self.nodes[n];
+        let mut of_nodes = [const { Mix(0) }; NODES];
+        for (n, (key, node)) in of_nodes.iter_mut().zip(&self.nodes).enumerate() {
             let holds = node.holder.filter(|(holder, _)| usize::from(*holder) == c);
             (contender.ballot.0[n], contender.debts.granted[n], node.counter, node.adopted)
-                .hash(&mut key);
-            (holds.map(|(_, attempt)| attempt), node.stamp).hash(&mut key);
-            for message in self.between(c, n) {
-                message.body.hash(&mut key);
-            }
-            key.finish()
-        };
-        (0..self.nodes.len()).fold(key.finish(), |sum, n| sum.wrapping_add(of_node(n)))
+                .hash(key);
+            (holds.map(|(_, attempt)| attempt), node.stamp).hash(key);
+        }
+        for message in self.flight.iter().filter(|message| usize::from(message.client) == c) {
+            message.body.hash(&mut of_nodes[usize::from(message.node)]);
+        }
+        // Sums do not depend on the order of the nodes.
+        of_nodes.iter().fold(key.finish(), |sum, key| sum.wrapping_add(key.finish()))
     }
 
-    fn key_of_node(&self, n: usize, clients: &[usize], client_places: &[u8]) -> u64 {
+    fn key_of_node(&self, n: usize, clients: &Order<CLIENTS>) -> u64 {
         let mut key = Mix::default();
         let mut node = self.nodes[n];
-        node.holder =
-            node.holder.map(|(client, attempt)| (client_places[usize::from(client)], attempt));
+        node.holder = node.holder.map(|(client, attempt)| (clients.place(client), attempt));
         let quarantine = node.quarantine.take();
         (node, quarantine.map(|quarantine| quarantine.seed)).hash(&mut key);
-        for c in clients {
+        let mut of_clients = [const { Mix(0) }; CLIENTS];
+        for (key, c) in of_clients.iter_mut().zip(clients.old()) {
             let contender = &self.clients[*c].contender;
-            (contender.ballot.0[n], contender.debts.granted[n]).hash(&mut key);
-            contender.joining.contains(&n).hash(&mut key);
-            for message in self.between(*c, n) {
-                message.body.hash(&mut key);
-            }
+            (contender.ballot.0[n], contender.debts.granted[n]).hash(key);
+            contender.joining.contains(&n).hash(key);
         }
+        for message in self.flight.iter().filter(|message| usize::from(message.node) == n) {
+            message.body.hash(&mut of_clients[usize::from(clients.place(message.client))]);
+        }
+        of_clients.iter().for_each(|of_client| of_client.finish().hash(&mut key));
         key.finish()
     }
 
-    fn between(&self, c: usize, n: usize) -> impl Iterator<Item = &Message> {
-        let is_between = move |message: &&Message| {
-            (usize::from(message.client), usize::from(message.node)) == (c, n)
-        };
-        self.flight.iter().filter(is_between)
-    }
-
-    /// The same state, where place `i` is taken by node `nodes[i]` and client `clients[i]`.
-    fn renumbered(&self, nodes: &[usize], clients: &[usize], client_places: &[u8]) -> Self {
-        let node_places = places(nodes);
-        let mut flight = self.flight.clone();
-        for message in &mut flight {
-            message.client = client_places[usize::from(message.client)];
-            message.node = node_places[usize::from(message.node)];
+    /// The same state with other numbers.
+    fn renumbered(mut self, nodes: &Order<NODES>, clients: &Order<CLIENTS>) -> Self {
+        for message in &mut self.flight {
+            message.client = clients.place(message.client);
+            message.node = nodes.place(message.node);
         }
-        flight.sort_unstable();
-        let node = |at: usize| {
-            let mut node = self.nodes[nodes[at]];
-            node.holder =
-                node.holder.map(|(client, attempt)| (client_places[usize::from(client)], attempt));
+        self.flight.sort_unstable();
+        nodes.put(&mut self.nodes);
+        for node in &mut self.nodes {
+            node.holder = node.holder.map(|(client, attempt)| (clients.place(client), attempt));
             if let Some(quarantine) = &mut node.quarantine {
-                let old = quarantine.pending;
-                for (place, call) in client_places.iter().zip(old) {
-                    quarantine.pending[usize::from(*place)] = call;
-                }
-                quarantine.read = moved(quarantine.read, &node_places);
+                clients.put(&mut quarantine.pending[..self.clients.len()]);
+                let read = quarantine.read;
+                let is_read = |n: &u8| read & (1 << n) != 0;
+                let moved = (0..id(self.clients[0].contender.ballot.0.len())).filter(is_read);
+                quarantine.read = moved.fold(0, |moved, n| moved | 1 << nodes.place(n));
             }
-            node
-        };
-        let clients = clients.iter().map(|c| self.clients[*c].with_nodes(nodes, &node_places));
-        let nodes = (0..nodes.len()).map(node).collect();
-        Self { nodes, clients: clients.collect(), flight, ..*self }
+        }
+        clients.put(&mut self.clients);
+        self.clients.iter_mut().for_each(|client| client.renumber(nodes));
+        self
     }
 }
 
 impl Client {
-    fn with_nodes(&self, nodes: &[usize], node_places: &[u8]) -> Self {
-        let mut client = self.clone();
-        let (old, contender) = (&self.contender, &mut client.contender);
-        for (at, node) in nodes.iter().enumerate() {
-            contender.ballot.0[at] = old.ballot.0[*node];
-            contender.debts.granted[at] = old.debts.granted[*node];
-        }
-        let place = |node: &mut usize| *node = usize::from(node_places[*node]);
+    fn renumber(&mut self, nodes: &Order<NODES>) {
+        let contender = &mut self.contender;
+        nodes.put(&mut contender.ballot.0);
+        nodes.put(&mut contender.debts.granted);
+        let place = |node: &mut usize| *node = usize::from(nodes.place(id(*node)));
         contender.debts.owed.iter_mut().for_each(|debt| place(&mut debt.node));
         contender.debts.owed.sort_unstable();
         contender.debts.undoings.iter_mut().for_each(|undoing| place(&mut undoing.node));
         contender.debts.undoings.sort_unstable();
         contender.joining.iter_mut().for_each(place);
         contender.joining.sort_unstable();
-        client
     }
 }
 
-/// Where in `order` each of the old numbers stands.
-fn places(order: &[usize]) -> Vec<u8> {
-    let mut places = vec![0; order.len()];
-    for (place, old) in (0..).zip(order) {
-        places[*old] = place;
-    }
-    places
+/// In which order up to `N` nodes or clients are numbered.
+struct Order<const N: usize> {
+    number: usize,
+    /// Which one stands at each place.
+    old: [usize; N],
+    /// At which place each of them stands.
+    places: [u8; N],
 }
 
-fn moved(set: Set, places: &[u8]) -> Set {
-    (0_u8..)
-        .zip(places)
-        .filter(|(old, _)| set & (1 << old) != 0)
-        .fold(0, |moved, (_, new)| moved | 1 << new)
+impl<const N: usize> Order<N> {
+    /// That of their keys.
+    fn by(number: usize, key: impl Fn(usize) -> u64) -> Self {
+        let mut keys = [(0, 0); N];
+        keys[..number].iter_mut().enumerate().for_each(|(old, to)| *to = (key(old), old));
+        keys[..number].sort_unstable();
+        let mut order = Self { number, old: [0; N], places: [0; N] };
+        for (place, (_, old)) in keys[..number].iter().enumerate() {
+            order.old[place] = *old;
+            order.places[*old] = id(place);
+        }
+        order
+    }
+
+    fn is_kept(&self) -> bool {
+        self.old().iter().enumerate().all(|(place, old)| place == *old)
+    }
+
+    fn old(&self) -> &[usize] {
+        &self.old[..self.number]
+    }
+
+    fn place(&self, old: u8) -> u8 {
+        self.places[usize::from(old)]
+    }
+
+    /// Puts items that stand in the old order into this one.
+    fn put<T>(&self, items: &mut [T]) {
+        let mut at = self.old;
+        // Each swap brings one item to its place.
+        for place in 0..self.number {
+            let from = at[place];
+            items.swap(place, from);
+            if let Some(moved) = at.iter_mut().skip(place + 1).find(|old| **old == place) {
+                *moved = from;
+            }
+        }
+    }
 }
 
 /// Mixes what is hashed, quickly: it is only sorted by.

@@ -1,7 +1,7 @@
 //! Runs the model check: the real rules hold, and each wrong rule is found out.
 //!
 //! `cargo test -p redlock-model -- --nocapture --test-threads=1` prints how many states there are. All of it takes
-//! some five minutes of processor time, of which the largest are the loss of whole quorums (4.4 million states, and
+//! some four minutes of processor time, of which the largest are the loss of whole quorums (4.4 million states, and
 //! as many until its wrong variants are found), a hold of a block with one more call (2.0 million), and a hold that is
 //! renewed while a node loses its data (1.4 million).
 
@@ -39,7 +39,7 @@ const DEPTH_OF_RELEASES: usize = 12;
 /// Explores every reachable state.
 fn holds<M: Checked>(what: &str, model: M) {
     let started = SystemTime::now();
-    let checker = model.checker().threads(2).timeout(LIMIT).spawn_bfs().join();
+    let checker = model.checker().threads(1).timeout(LIMIT).spawn_bfs().join();
     // The checker calls itself done when its time is over, too.
     let took = started.elapsed().unwrap_or(LIMIT);
     println!(
@@ -53,7 +53,7 @@ fn holds<M: Checked>(what: &str, model: M) {
 
 /// Explores what can happen within so many steps: where all that can happen would take hours.
 fn holds_within(what: &str, depth: usize, model: RedlockModel) {
-    let checker = model.checker().threads(2).target_max_depth(depth).spawn_bfs().join();
+    let checker = model.checker().threads(1).target_max_depth(depth).spawn_bfs().join();
     let states = checker.unique_state_count();
     println!("{what}: holds in {states} states, within {depth} steps");
     // What can happen may need more steps than these.
@@ -66,7 +66,7 @@ fn holds_within(what: &str, depth: usize, model: RedlockModel) {
 fn is_violated<M: Checked>(what: &str, model: M) {
     let checker = model
         .checker()
-        .threads(2)
+        .threads(1)
         .timeout(LIMIT)
         .finish_when(HasDiscoveries::AnyFailures)
         .spawn_bfs()
@@ -87,7 +87,7 @@ fn is_violated<M: Checked>(what: &str, model: M) {
 /// Explores until two clients believe at once, whatever else does not hold.
 fn excludes_nobody(what: &str, model: RedlockModel) {
     const E: &str = "E: one client believes";
-    let builder = model.checker().threads(2).timeout(LIMIT);
+    let builder = model.checker().threads(1).timeout(LIMIT);
     let checker = builder.finish_when(HasDiscoveries::AnyOf([E].into())).spawn_bfs().join();
     let states = checker.unique_state_count();
     let Some(path) = checker.discovery(E) else {

@@ -1,5 +1,6 @@
 //! Which nodes may begin to vote, and when. Pure: no I/O, and no time other than the nodes' own.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use lock_core::ClockInstant;
@@ -109,10 +110,11 @@ pub(crate) fn plan(reports: &[Option<NodeReport>], terms: &AdmissionTerms) -> Ad
     let is_strange = |node: usize, report: &NodeReport| {
         report.marker() != Marker::None && report.quorum != terms.fingerprints[node]
     };
-    let ours = |(node, report): (usize, &Option<NodeReport>)| {
-        report.clone().filter(|report| !is_strange(node, report))
-    };
-    let ours: Vec<_> = reports.iter().enumerate().map(ours).collect();
+    let ours = reports
+        .iter()
+        .enumerate()
+        .map(|(node, report)| report.as_ref().filter(|report| !is_strange(node, report)));
+    let ours: Vec<_> = ours.collect();
     let mut plan = plan_of_ours(&ours, terms);
     for (node, report) in reports.iter().enumerate() {
         if let Some(report) = report.as_ref().filter(|report| is_strange(node, report)) {
@@ -128,8 +130,8 @@ pub(crate) fn plan(reports: &[Option<NodeReport>], terms: &AdmissionTerms) -> Ad
     plan
 }
 
-fn plan_of_ours(reports: &[Option<NodeReport>], terms: &AdmissionTerms) -> AdmissionPlan {
-    let known: Vec<_> = reports.iter().flatten().collect();
+fn plan_of_ours(reports: &[Option<&NodeReport>], terms: &AdmissionTerms) -> AdmissionPlan {
+    let known: Vec<_> = reports.iter().copied().flatten().collect();
     let admitted: Vec<_> =
         known.iter().copied().filter(|report| report.marker() == Marker::Admitted).collect();
     let recovers = known.len() >= terms.recovers_with;
@@ -157,8 +159,8 @@ fn plan_of_ours(reports: &[Option<NodeReport>], terms: &AdmissionTerms) -> Admis
 }
 
 /// Lets the nodes of a new quorum vote, all of which answer.
-fn bootstrap(reports: &[Option<NodeReport>], terms: &AdmissionTerms) -> AdmissionPlan {
-    let known: Vec<_> = reports.iter().flatten().collect();
+fn bootstrap(reports: &[Option<&NodeReport>], terms: &AdmissionTerms) -> AdmissionPlan {
+    let known: Vec<_> = reports.iter().copied().flatten().collect();
     // Several clients may begin at once: they agree on the least id before anybody admits.
     let booting = known.iter().filter(|report| report.marker() == Marker::Boot);
     let boot = booting.map(|report| &report.boot).min().unwrap_or(&terms.boot).clone();
@@ -214,7 +216,7 @@ fn bootstrap(reports: &[Option<NodeReport>], terms: &AdmissionTerms) -> Admissio
 /// Brings nodes back that were restarted or lost their data: seeded by those that are admitted, or, if
 /// they are too few, by whatever any node knows and by the clocks.
 fn readmit(
-    reports: &[Option<NodeReport>],
+    reports: &[Option<&NodeReport>],
     admitted: &[&NodeReport],
     boot: &str,
     (terms, recovers): (&AdmissionTerms, bool),
@@ -282,7 +284,7 @@ fn or_else(recovers_alone: bool) -> &'static str {
 
 /// Where fences begin when nobody knows how far they had come: at the greatest mark and the greatest clock of
 /// the nodes.
-fn seed_of_clocks(reports: &[Option<NodeReport>]) -> u64 {
+fn seed_of_clocks(reports: &[Option<&NodeReport>]) -> u64 {
     reports.iter().flatten().map(|report| rules::seed(report.mark, report.now)).max().unwrap_or(0)
 }
 
@@ -301,7 +303,7 @@ impl AdmissionPlan {
         self.look_after(Duration::ZERO);
     }
 
-    fn name_the_silent(&mut self, reports: &[Option<NodeReport>]) {
+    fn name_the_silent(&mut self, reports: &[Option<&NodeReport>]) {
         for (node, report) in reports.iter().enumerate() {
             if report.is_none() {
                 self.why.push(NonVoter::node(
@@ -322,17 +324,17 @@ impl AdmissionPlan {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NonVoter {
     pub(crate) node: Option<usize>,
-    what: String,
+    what: Cow<'static, str>,
     /// For how much longer, where that is known.
     pub(crate) left: Option<Duration>,
 }
 
 impl NonVoter {
-    pub(crate) fn all(what: impl Into<String>) -> Self {
+    pub(crate) fn all(what: impl Into<Cow<'static, str>>) -> Self {
         Self { node: None, what: what.into(), left: None }
     }
 
-    pub(crate) fn node(node: usize, what: impl Into<String>) -> Self {
+    pub(crate) fn node(node: usize, what: impl Into<Cow<'static, str>>) -> Self {
         Self { node: Some(node), what: what.into(), left: None }
     }
 
@@ -343,7 +345,7 @@ impl NonVoter {
     pub(crate) fn text<'a>(&self, endpoint: impl Fn(usize) -> &'a str, passed: Duration) -> String {
         let mut text = match self.node {
             Some(node) => format!("{} {}", endpoint(node), self.what),
-            None => self.what.clone(),
+            None => self.what.to_string(),
         };
         if let Some(left) = self.left {
             text.push_str(&format!(", in {:.1?}", left.saturating_sub(passed)));
