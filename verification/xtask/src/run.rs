@@ -49,7 +49,7 @@ pub(crate) fn whole(folder: &Path, is_full: bool, before: u64) -> io::Result<i32
     if is_full {
         // Nothing else runs now: the servers of all set-ups run at once.
         run.step("soak");
-        let soaked = soak::soak(&[])?;
+        let soaked = soak::soak(&["--hits", sizes::SOAK_HITS])?;
         run.summary.read_soak(&soaked.shown);
         if soaked.status != 0 {
             run.failures.insert("the soak".to_owned());

@@ -22,6 +22,9 @@ use crate::pulse::Pulse;
 /// Set for a worker, and only for a worker: its [`Brief`].
 pub(crate) const BRIEF: &str = "DISTLOCK_SOAK_WORKER";
 
+/// By how much a worker gives way to the servers.
+const NICE: i32 = 5;
+
 /// How long a worker that is to end waits for its contenders, and then for its client.
 const PATIENCE: Duration = Duration::from_secs(8);
 
@@ -71,6 +74,11 @@ pub(crate) fn run(brief: &str) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    // The contenders take all the time that there is. Servers that wait for it elect no leader for minutes, and the
+    // faults are to be those of the deck.
+    if let Err(error) = rustix::process::nice(NICE) {
+        eprintln!("a worker is as urgent as the servers: {error}");
+    }
     let (post, orders) = Post::open();
     // One thread, so that a starved runtime is starved as a whole.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
