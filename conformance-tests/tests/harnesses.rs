@@ -2,41 +2,60 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use conformance_tests::{
     Client, Fault, Faults, Harness, MemoryHarness, Report, Store, Time, Unavailable, run,
 };
-use lock_core::{LockKey, LocksBuilder, Result};
+use lock_core::{Capabilities, Claim, ClaimRequest, LockBackend, LockKey, LocksBuilder, Result};
 
-/// What a harness only says that it does.
+/// What a harness does not do, or does in another way than it says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Idle {
-    Nothing,
-    /// Losing, delaying and holding up requests and answers.
-    Requests,
+enum Lie {
+    None,
+    /// Nothing is lost, delayed or held up.
+    NoFaults,
     /// The same, and nobody counts what has come of it.
-    UncountedRequests,
-    Partition,
-    Refuse,
-    Freeze,
-    Restart,
+    UncountedFaults,
+    NoPartition,
+    NoRefusal,
+    NoFreeze,
+    NoRestart,
+    LosesTheRequest,
+    LosesTheReply,
+    DelaysTheReply,
+    HoldsTheRequest,
+    /// No delay is longer than this.
+    Capped(Duration),
+    SkipsNone,
+    SkipsOneMore,
+    CountsNoRequests,
+    PartitionRefuses,
+    FreezeRefuses,
+    FreezesWhoIsThere,
+    /// The first client declares less than the others.
+    DeclaresLess,
 }
 
 #[derive(Debug)]
-struct IdleHarness(MemoryHarness, Idle);
+struct Liar(MemoryHarness, Lie);
 
 #[derive(Debug)]
-struct IdleStore(Box<dyn Store>, Idle);
+struct LyingStore {
+    inner: Box<dyn Store>,
+    lie: Lie,
+    links: Mutex<Vec<Arc<dyn Faults>>>,
+}
 
 #[derive(Debug)]
-struct IdleFaults(Arc<dyn Faults>, Idle);
+struct LyingFaults(Arc<dyn Faults>, Lie);
 
 #[async_trait]
-impl Harness for IdleHarness {
+impl Harness for Liar {
     fn name(&self) -> &str {
-        "idle"
+        "liar"
     }
 
     fn time(&self) -> Time {
@@ -44,57 +63,95 @@ impl Harness for IdleHarness {
     }
 
     async fn start(&self) -> Result<Box<dyn Store>, Unavailable> {
-        Ok(Box::new(IdleStore(self.0.start().await?, self.1)))
+        let (inner, lie) = (self.0.start().await?, self.1);
+        Ok(Box::new(LyingStore { inner, lie, links: Mutex::default() }))
+    }
+}
+
+impl LyingStore {
+    /// Does this to the links that there are.
+    async fn inject(&self, fault: Fault) -> Result<(), Unavailable> {
+        let links = self.links.lock().unwrap().clone();
+        for link in links {
+            link.inject(fault).await?;
+        }
+        Ok(())
     }
 }
 
 #[async_trait]
-impl Store for IdleStore {
+impl Store for LyingStore {
     async fn client(&self) -> Result<Client> {
-        let mut client = self.0.client().await?;
-        client.faults = client.faults.map(|it| Arc::new(IdleFaults(it, self.1)) as Arc<dyn Faults>);
+        let mut client = self.inner.client().await?;
+        let link = client.faults.clone().unwrap();
+        let is_first = self.links.lock().unwrap().is_empty();
+        self.links.lock().unwrap().push(Arc::clone(&link));
+        client.faults = Some(Arc::new(LyingFaults(link, self.lie)));
+        if self.lie == Lie::DeclaresLess && is_first {
+            client.backend = Arc::new(Unfair(client.backend));
+        }
         Ok(client)
     }
 
     fn configure(&self, builder: LocksBuilder) -> LocksBuilder {
-        self.0.configure(builder)
+        self.inner.configure(builder)
     }
 
     async fn break_hold(&self, key: &LockKey) -> Result<(), Unavailable> {
-        self.0.break_hold(key).await
+        self.inner.break_hold(key).await
     }
 
     async fn freeze(&self) -> Result<(), Unavailable> {
-        if self.1 == Idle::Freeze { Ok(()) } else { self.0.freeze().await }
+        match self.lie {
+            Lie::NoFreeze => Ok(()),
+            Lie::FreezeRefuses => self.inject(Fault::Refuse).await,
+            Lie::FreezesWhoIsThere => self.inject(Fault::Partition).await,
+            _ => self.inner.freeze().await,
+        }
     }
 
     async fn thaw(&self) -> Result<(), Unavailable> {
-        self.0.thaw().await
+        match self.lie {
+            Lie::FreezeRefuses | Lie::FreezesWhoIsThere => self.inject(Fault::Heal).await,
+            _ => self.inner.thaw().await,
+        }
     }
 
     async fn restart(&self) -> Result<(), Unavailable> {
-        if self.1 == Idle::Restart { Ok(()) } else { self.0.restart().await }
+        if self.lie == Lie::NoRestart { Ok(()) } else { self.inner.restart().await }
     }
 }
 
 #[async_trait]
-impl Faults for IdleFaults {
+impl Faults for LyingFaults {
     async fn inject(&self, fault: Fault) -> Result<(), Unavailable> {
-        let is_idle = match fault {
-            Fault::Partition => self.1 == Idle::Partition,
-            Fault::Refuse => self.1 == Idle::Refuse,
-            Fault::Heal => false,
-            _ => matches!(self.1, Idle::Requests | Idle::UncountedRequests),
+        let fault = match (self.1, fault) {
+            (_, Fault::Heal) => fault,
+            (Lie::NoPartition, Fault::Partition) | (Lie::NoRefusal, Fault::Refuse) => return Ok(()),
+            (Lie::PartitionRefuses, Fault::Partition) => Fault::Refuse,
+            (_, Fault::Partition | Fault::Refuse) => fault,
+            (Lie::NoFaults | Lie::UncountedFaults, _) => return Ok(()),
+            (Lie::LosesTheRequest, Fault::LoseNextReply) => Fault::LoseNextRequest,
+            (Lie::LosesTheReply, Fault::LoseNextRequest) => Fault::LoseNextReply,
+            (Lie::DelaysTheReply, Fault::HoldNextRequest(by)) => Fault::DelayNextReply(by),
+            (Lie::HoldsTheRequest, Fault::DelayNextReply(by)) => Fault::HoldNextRequest(by),
+            (Lie::Capped(most), Fault::DelayNextReply(by)) => Fault::DelayNextReply(by.min(most)),
+            (Lie::Capped(most), Fault::HoldNextRequest(by)) => Fault::HoldNextRequest(by.min(most)),
+            (Lie::SkipsNone, Fault::SkipRequests(_)) => return Ok(()),
+            (Lie::SkipsOneMore, Fault::SkipRequests(skip)) if skip > 0 => {
+                Fault::SkipRequests(skip + 1)
+            }
+            _ => fault,
         };
-        if is_idle { Ok(()) } else { self.0.inject(fault).await }
+        self.0.inject(fault).await
     }
 
     fn requests(&self) -> Option<u64> {
-        self.0.requests()
+        if self.1 == Lie::CountsNoRequests { Some(0) } else { self.0.requests() }
     }
 
     fn struck(&self) -> Option<u64> {
-        if self.1 == Idle::UncountedRequests { None } else { self.0.struck() }
+        if self.1 == Lie::UncountedFaults { None } else { self.0.struck() }
     }
 
     fn connections(&self) -> Option<u64> {
@@ -102,8 +159,33 @@ impl Faults for IdleFaults {
     }
 }
 
-fn report(idle: Idle) -> Report {
-    run(IdleHarness(MemoryHarness::queued(), idle), |_| true)
+/// A client that does not say that it is fair.
+#[derive(Debug)]
+struct Unfair(Arc<dyn LockBackend>);
+
+#[async_trait]
+impl LockBackend for Unfair {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = self.0.capabilities();
+        capabilities.fair = false;
+        capabilities
+    }
+
+    fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
+        self.0.claim(request)
+    }
+
+    async fn ping(&self) -> Result<()> {
+        self.0.ping().await
+    }
+}
+
+fn report(lie: Lie) -> Report {
+    run(Liar(MemoryHarness::queued(), lie), |_| true)
 }
 
 /// The cases that could not be judged.
@@ -114,13 +196,13 @@ fn unjudged(report: &Report) -> Vec<&'static str> {
 
 #[test]
 fn a_harness_that_does_what_it_says_is_believed() {
-    let report = report(Idle::Nothing);
+    let report = report(Lie::None);
     assert_eq!(report.failed().next(), None);
 }
 
 #[test]
 fn a_fault_that_never_comes_is_no_pass() {
-    let report = report(Idle::Requests);
+    let report = report(Lie::NoFaults);
     let unjudged = unjudged(&report);
     assert!(unjudged.len() > 40, "only {unjudged:?}");
     for case in ["c02_many_lost_answers_make_one_entry", "c06_an_error_is_not_a_loss"] {
@@ -130,15 +212,34 @@ fn a_fault_that_never_comes_is_no_pass() {
 
 #[test]
 fn what_is_not_done_is_noticed_by_a_control() {
-    for (idle, control) in [
-        (Idle::UncountedRequests, "c02_a_fault_befalls_the_next_call"),
-        (Idle::Partition, "c06_a_link_that_is_cut_brings_no_answer"),
-        (Idle::Refuse, "c06_a_link_that_is_cut_brings_no_answer"),
-        (Idle::Freeze, "c06_a_frozen_store_brings_no_answer"),
-        (Idle::Restart, "c06_a_restart_is_noticed"),
+    let (befalls, skips, acts) = (
+        "c02_a_fault_befalls_the_next_call",
+        "c02_a_fault_skips_as_many_requests_as_asked",
+        "c02_an_answer_is_lost_after_the_store_has_acted",
+    );
+    let cut = "c06_a_link_that_is_cut_brings_no_answer";
+    let frozen = "c06_a_frozen_store_brings_no_answer";
+    for (lie, control) in [
+        (Lie::UncountedFaults, befalls),
+        (Lie::Capped(Duration::from_millis(300)), befalls),
+        (Lie::CountsNoRequests, befalls),
+        (Lie::SkipsNone, skips),
+        (Lie::SkipsOneMore, skips),
+        (Lie::LosesTheRequest, acts),
+        (Lie::LosesTheReply, acts),
+        (Lie::DelaysTheReply, acts),
+        (Lie::HoldsTheRequest, acts),
+        (Lie::NoPartition, cut),
+        (Lie::PartitionRefuses, cut),
+        (Lie::NoRefusal, cut),
+        (Lie::NoFreeze, frozen),
+        (Lie::FreezeRefuses, frozen),
+        (Lie::FreezesWhoIsThere, frozen),
+        (Lie::NoRestart, "c06_a_restart_is_noticed"),
+        (Lie::DeclaresLess, "c06_a_restart_is_noticed"),
     ] {
-        let report = report(idle);
+        let report = report(lie);
         let unjudged = unjudged(&report);
-        assert!(unjudged.contains(&control), "{idle:?} is noticed only by {unjudged:?}");
+        assert!(unjudged.contains(&control), "{lie:?} is noticed only by {unjudged:?}");
     }
 }

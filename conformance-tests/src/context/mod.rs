@@ -165,6 +165,14 @@ impl Cx {
 
     pub(crate) async fn client(&self) -> Check<Client> {
         let client = self.0.store.client().await?;
+        let declared = client.backend.capabilities();
+        if declared != self.0.capabilities {
+            // What the first one does not declare, no case looks at.
+            return Err(Stop::hindered(format_args!(
+                "the first client of the store declares {:?}, and a later one {declared:?}",
+                self.0.capabilities
+            )));
+        }
         let mut faults = self.0.faults.lock().unwrap_or_else(PoisonError::into_inner);
         faults.extend(client.faults.clone());
         drop(faults);

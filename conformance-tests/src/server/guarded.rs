@@ -1,7 +1,7 @@
 //! A process that never outlives the test.
 
 use std::fmt;
-use std::os::unix::process::CommandExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -112,21 +112,23 @@ impl Guarded {
         Ok(())
     }
 
-    /// Kills it without warning (SIGKILL), and waits until it is gone.
-    fn kill(&mut self) {
+    /// Kills it without warning (SIGKILL), and waits until it is gone. Whether it has ended by that.
+    pub(super) fn kill(&mut self) -> bool {
         // So that it starts no more children. There is nothing to kill if it has ended.
         if self.signal(Signal::STOP).is_err() {
-            return;
+            return false;
         }
         let children = self.children();
         let _ = self.child.kill();
-        let _ = self.child.wait();
+        let is_killed =
+            self.child.wait().is_ok_and(|status| status.signal() == Some(Signal::KILL.as_raw()));
         self.dismiss_guardian();
         for child in &children {
             let _ = kill_process(*child, Signal::KILL);
         }
         // They hold the server's memory and its sockets until they are gone.
         wait_for_threads(&children, "ZX");
+        is_killed
     }
 
     /// The server and its children.

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -27,6 +28,7 @@ pub struct Process {
     remedy: String,
     log: PathBuf,
     running: Mutex<Option<Guarded>>,
+    kills: AtomicU64,
 }
 
 impl Process {
@@ -38,7 +40,7 @@ impl Process {
         log: impl Into<PathBuf>,
     ) -> Self {
         let (program, remedy, log) = (program.into(), remedy.into(), log.into());
-        Self { program, remedy, log, running: Mutex::default() }
+        Self { program, remedy, log, running: Mutex::default(), kills: AtomicU64::new(0) }
     }
 
     /// Starts it. One that is still running is killed.
@@ -107,6 +109,11 @@ impl Process {
         }
     }
 
+    /// How often it was killed.
+    pub(crate) fn kills(&self) -> u64 {
+        self.kills.load(Relaxed)
+    }
+
     /// How it has ended, if it has.
     ///
     /// # Errors
@@ -146,7 +153,8 @@ impl Process {
 
     /// Kills it and its children without warning (SIGKILL) if it runs, and waits until they are gone.
     pub fn kill(&self) {
-        drop(self.slot().take());
+        let killed = self.slot().take().is_some_and(|mut process| process.kill());
+        self.kills.fetch_add(u64::from(killed), Relaxed);
     }
 
     /// Sends the signal with this number, such as 15 for SIGTERM, if it runs, and waits until it has
@@ -210,6 +218,19 @@ fn little_room(left: u64) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_was_running_is_killed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let process = Process::new("sleep", "", folder.path().join("log"));
+        let run = || process.spawn(Command::new("sleep").arg("60")).expect("it starts");
+        run();
+        run();
+        assert_eq!(process.kills(), 1, "what is started again is killed before");
+        process.end_by(15).expect("it ends");
+        process.kill();
+        assert_eq!(process.kills(), 1, "it had ended before");
+    }
 
     #[test]
     fn a_full_disk_is_told_and_another_is_not() {

@@ -67,6 +67,11 @@ impl Server {
         self.process.id().ok()
     }
 
+    /// How often a restart has killed it.
+    pub(crate) fn kills(&self) -> u64 {
+        self.process.kills()
+    }
+
     /// Its working directory.
     pub fn folder(&self) -> &Path {
         self.folder.path()
