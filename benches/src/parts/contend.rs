@@ -90,14 +90,16 @@ async fn contend(
     floor: bool,
 ) -> Done<Seen> {
     let time = bench.plan.time;
-    // Some peers need many tries.
+    // One name is handed over, which takes two turns.
+    let fewest = if names == 1 { 2 } else { 1 };
+    // Some peers need many tries, and some stores a while on a busy machine.
     for time in [time, time * 10] {
         let seen = contend_for(bench, time, processes, contenders, names, floor).await?;
-        if !seen.turns.is_empty() {
+        if seen.turns.len() >= fewest {
             return Ok(seen);
         }
     }
-    Err(format!("nobody was granted the lock within {:?}", time * 10).into())
+    Err(format!("the lock was not granted {fewest} times within {:?}", time * 10).into())
 }
 
 async fn contend_for(
