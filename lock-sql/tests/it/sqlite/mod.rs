@@ -2,6 +2,7 @@
 
 mod containers;
 mod lost_files;
+mod power;
 mod processes;
 
 use std::path::Path;
