@@ -16,7 +16,7 @@ const SEPARATOR: char = '\u{1e}';
 /// The keys of one lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
-    /// The lock: its value is the owner id.
+    /// The lock itself.
     pub(crate) lock: String,
     stem: String,
 }
@@ -38,14 +38,19 @@ impl Keys {
     }
 
     /// The keys of a script that hands the lock over, beside the lock itself and in its order.
-    pub(crate) fn parts(&self) -> [String; 3] {
-        ["hold", "queue", "waiters"].map(|part| self.part(part))
+    pub(crate) fn parts(&self) -> [String; 2] {
+        ["queue", "waiters"].map(|part| self.part(part))
     }
 
     /// The mark that an owner leaves when it gives up while one of its tries may still be on its
     /// way.
     pub(crate) fn gone(&self, owner: &OwnerId) -> String {
         format!("{}gone:{}", self.stem, owner.to_hex())
+    }
+
+    /// Whether this is an auxiliary key, or one of the node.
+    pub(crate) fn is_part(found: &str) -> bool {
+        found.contains(SEPARATOR)
     }
 
     /// The lock whose auxiliary key `part` is `found`; `None` if it is no such key.

@@ -46,96 +46,96 @@ mutants! {
     // One server.
     "release_without_owner": "A release frees the lock of another owner.",
         killed by "c07_a_release_after_busy_does_nothing", in ["RELEASE"],
-        "is_held_by(who, lock, hold) then" =>
-            "value_of(lock) then";
+        "who ~= '' and letter_of(value, who)" =>
+            "who ~= '' and value and 'n'";
     "renew_without_owner": "A renewal prolongs the lock of another owner.",
         killed by "c06_a_renewal_after_a_loss_is_lost", in ["RENEW"],
-        "local mine = is_held_by(who, lock, KEYS[k + 1])" =>
-            "local mine = true";
-    "set_without_nx": "A newcomer overwrites the holder.",
+        "local letter = letter_of(value, who)" =>
+            "local letter = 'n'";
+    "free_though_held": "A newcomer overwrites the holder.",
         killed by "s01_a_lock_is_not_reentrant", in ["ACQUIRE"],
-        "'NX', 'PX', ttl" =>
-            "'PX', ttl";
+        "redis.call('EXISTS', lock, queue, gone) == 0" =>
+            "redis.call('EXISTS', queue, gone) == 0";
     "lock_without_expiry": "A lock never ends by itself.",
         killed by "l01_an_abandoned_lock_is_free_after_its_ttl", in ["ACQUIRE"],
-        "redis.call('SET', lock, me, 'NX', 'PX', ttl)" =>
-            "redis.call('SET', lock, me, 'NX')";
+        ".. '|' .. label, 'PX', ttl)" =>
+            ".. '|' .. label)";
     "new_token_on_repeat": "A repeated try gets another token.",
         killed by "c02_a_repeated_try_returns_the_same_token", in ["ACQUIRE"],
-        "if owner ~= me then" =>
-            "if true then";
+        "local fences = string.match(holder, '^|([%d+]+)|', 12 + #me)" =>
+            "local fences = next_fences(count)";
     "newcomer_passes_the_queue": "A free lock goes to a newcomer before those that wait.",
         killed by "l03_a_newcomer_does_not_pass_after_an_expiry", in ["ACQUIRE"],
-        "redis.call('EXISTS', queue, gone) == 0" =>
-            "redis.call('EXISTS', gone) == 0";
+        "redis.call('EXISTS', lock, queue, gone) == 0" =>
+            "redis.call('EXISTS', lock, gone) == 0";
     "try_leaves_a_place": "A try that does not wait leaves a place in the queue.",
         killed by "c13_a_refused_try_leaves_no_place", in ["ACQUIRE"],
         "if wait then\n  if score" =>
             "if true then\n  if score";
     "release_hands_nothing_over": "A release leaves the waiters to themselves.",
         killed by "c05_a_release_is_pushed", in ["RELEASE"],
-        "if not queued then" =>
-            "if true then";
+        "if letter == 'n' or (not" =>
+            "if letter then redis.call('DEL', lock) end\nif letter or (not";
     "place_is_not_given_up": "A waiter that gives up stays in the queue.",
         killed by "c13_a_waiter_that_gives_up_leaves_no_place", in ["RELEASE"],
-        "if redis.call('ZREM', queue, me) == 1 then" =>
-            "if false then";
+        "local record = not letter and" =>
+            "local record = false and";
     "last_in_first_out": "The last waiter is served first.",
         killed by "l03_waiters_are_served_in_order", in ["RELEASE", "ACQUIRE", "FORCE"],
-        "redis.call('ZRANGE', queue, 0, 0)[1]" =>
-            "redis.call('ZREVRANGE', queue, 0, 0)[1]";
+        "redis.call('ZPOPMIN', queue)" =>
+            "redis.call('ZPOPMAX', queue)";
     "fence_of_each_name": "Fences begin at one for every name.",
         killed by "c09_fences_rise_over_releases", in ["ACQUIRE", "RELEASE", "FORCE"],
-        "if last >= first then first, text = last + 1, digits_of(last + 1) end" =>
-            "first, text = 1, '1'";
+        "if number >= now then" =>
+            "text = '1'\n  if false then";
     "block_of_one": "The mark moves by one, whatever block of fences was asked for.",
         killed by "c16_blocks_rise_over_releases", in ["ACQUIRE", "RELEASE", "FORCE"],
-        "first + count - 1" =>
-            "first";
+        "digits_of(now + count - 1)" =>
+            "digits";
     "block_is_not_compared": "A lock is taken over with a longer block than it has.",
         killed by "c16_only_its_own_block_attaches", in ["RENEW", "RELEASE"],
-        "return type(record) == 'string' and string.sub(record, 1, #who + 1) == who .. '|'" =>
-            "return type(record) == 'string' and string.match(record, '^%d+') == string.match(who, '^%d+')";
+        "if type(value) == 'string' and" =>
+            "who = string.gsub(who, '%+%d+|$', '')\n  if type(value) == 'string' and";
     "grace_is_the_ttl_of_nobody": "A lock that was handed over never ends by itself.",
         killed by "a_process_that_died_with_lock_and_waiters_costs_one_grace", in ["RELEASE", "ACQUIRE", "FORCE"],
-        "redis.call('SET', lock, owner, 'PX', w.grace)" =>
-            "redis.call('SET', lock, owner)";
+        "digits, client, '', grace)" =>
+            "digits, client, '', 3600000)";
     "confirm_keeps_the_grace": "A waiter that takes its turn has the lock for the grace only.",
         killed by "c04_a_hand_over_has_its_full_ttl", in ["ACQUIRE"],
-        "  redis.call('PEXPIRE', lock, left)\n" =>
-            "";
+        "write_lock('q', me, fences, since, client, label, ttl)" =>
+            "write_lock('q', me, fences, since, client, label, grace)";
     "force_forgets_the_holder": "A forced release leaves the lock where it is.",
         killed by "s05_a_lock_that_was_taken_is_seen_by_check", in ["FORCE"],
-        "redis.call('DEL', lock, hold)" =>
-            "redis.call('DEL', hold)";
+        "redis.call('DEL', lock)" =>
+            "";
     "force_clears_the_queue": "A forced release forgets those that wait.",
         killed by "l03_a_forced_release_keeps_the_queue", in ["FORCE"],
-        "redis.call('DEL', lock, hold)" =>
-            "redis.call('DEL', lock, hold, queue, waiters)";
+        "redis.call('DEL', lock)" =>
+            "redis.call('DEL', lock, queue, waiters)";
     "force_hands_nothing_over": "A forced release leaves the waiters to themselves.",
         killed by "c05_a_forced_release_is_pushed", in ["FORCE"],
         "local _, again = pass_on(nil, may_pause)" =>
             "local again = -1";
     "force_in_the_name_of_a_waiter": "A forced release that names a waiter takes the lock from its holder.",
         killed by "s03_a_forced_release_of_a_waiter_does_nothing", in ["FORCE"],
-        "expected ~= '=' .. mark_of(holder) then" =>
-            "expected ~= '=' .. mark_of(holder)\n  and not redis.call('ZSCORE', queue, string.sub(expected, 2)) then";
+        "expected ~= '=' .. shown_of(holder) then" =>
+            "expected ~= '=' .. shown_of(holder)\n  and redis.call('HEXISTS', waiters, string.sub(expected, 2)) == 0 then";
     "attached_with_any_fence": "A lock is taken over with a fence that it never had.",
         killed by "c14_a_greater_fence_is_not_believed", in ["RENEW", "RELEASE"],
-        "if who == me then return true end" =>
-            "if true then return true end";
+        "if type(value) == 'string' and" =>
+            "who = string.sub(who, 1, 33)\n  if type(value) == 'string' and";
     "check_prolongs": "A check prolongs the lock.",
         killed by "c04_a_check_prolongs_nothing", in ["RENEW"],
-        "if mine and kind == 'L' then" =>
-            "if mine then";
+        "if letter and kind == 'L' then" =>
+            "if letter then";
     "no_mark_of_who_has_gone": "A try that arrives behind its release takes the lock.",
         killed by "a_try_that_arrives_after_the_release_takes_nothing", in ["RELEASE"],
         "if keep ~= '0' then" =>
             "if false then";
     "a_grace_for_each_dead_waiter": "A client that has missed its turn is waited for again with each of its waiters.",
         killed by "a_process_that_died_with_lock_and_waiters_costs_one_grace", in ["RELEASE", "ACQUIRE", "FORCE"],
-        "elseif redis.call('HEXISTS', waiters, 's:' .. w.client) == 1 then" =>
-            "elseif false then";
+        "tonumber(till) * 1000 <= now or p[2] then" =>
+            "tonumber(till) * 1000 <= now then";
     "nobody_looks_after_a_hand_over": "Who hands a lock over does not look whether it is taken up.",
         killed by "many_stopped_processes_cost_one_grace_each", in ["RELEASE"],
         "return {freed, again}" =>
@@ -154,12 +154,12 @@ mutants! {
             "  redis.call('HDEL', waiters, 'next')\n  if not due then return false end";
     "a_full_memory_takes_newcomers": "A newcomer to a queue begins with a write that needs no memory, after which it may write more.",
         killed by "a_full_memory_refuses_newcomers_to_a_queue", in ["ACQUIRE"],
-        "if holder == me or score then speak() end" =>
+        "if letter or score then speak() end" =>
             "speak()";
     "a_lock_that_was_taken_up_is_declined": "A client that declines a lock frees it although it was taken up.",
         killed by "a_lock_that_is_handed_to_nobody_is_declined", in ["DECLINE"],
-        "if not (w and w.given) or value_of(lock) ~= owner then return {0, -1} end" =>
-            "";
+        "~= 'h' then return {0, -1} end\nleave_turn(value)" =>
+            "== nil then return {0, -1} end";
     "late_try_ends_the_hold_sooner": "A repeated try that was long on its way cuts the lease to its own ttl.",
         killed by "a_late_request_ends_no_hold_sooner", in ["ACQUIRE"],
         "math.max(tonumber(ttl), redis.call('PTTL', key))" =>
@@ -178,48 +178,56 @@ mutants! {
             "shown = {me, string.gsub(record, value, me),";
     "place_is_never_renewed": "The renewal of a place does not prolong it.",
         killed by "l03_a_renewed_place_is_kept", in ["RENEW"],
-        "now + ttl) .. '|' .. rest" =>
-            "tonumber(till)) .. '|' .. rest";
+        "now + ttl) .. rest" =>
+            "tonumber(till)) .. rest";
     "place_for_half_its_ttl": "A place in the queue is kept for half of its ttl.",
         killed by "c04_a_place_is_kept_as_long_as_promised", in ["ACQUIRE"],
-        "till = math.floor(now / 1000) + tonumber(ttl), ttl" =>
-            "till = math.floor(now / 1000) + math.floor(tonumber(ttl) / 2), ttl";
+        "math.floor(now / 1000) + tonumber(ttl)" =>
+            "math.floor(now / 1000) + math.floor(tonumber(ttl) / 2)";
+    "a_renewal_revives_a_place": "The renewal of a place that has ended makes it last again.",
+        killed by "c06_a_place_that_has_ended_can_be_taken_again", in ["RENEW"],
+        "if tonumber(till) <= now then" =>
+            "if kind == 'p' and tonumber(till) <= now then";
+    "a_waiter_tells_nobody": "Who begins to wait does not mark the lock, so its holder leaves it to nobody.",
+        killed by "c05_a_release_is_pushed", in ["ACQUIRE"],
+        "redis.call('SETRANGE', lock, 9, 'q')" =>
+            "";
     "a_check_sees_no_place": "A check of a waiter looks for the lock only.",
         killed by "c06_a_check_of_a_waiter_says_whether_it_has_a_place", in ["RENEW"],
         "answer = PLACE + tonumber(till) - now" =>
             "answer = -1";
     "a_check_sees_dead_places": "A check of a waiter finds a place that has ended.",
         killed by "c06_a_check_of_a_place_that_has_ended_is_lost", in ["RENEW"],
-        "elseif tonumber(till) > now then" =>
-            "else\n          till = math.max(tonumber(till), now + 1)";
+        "if tonumber(till) <= now then" =>
+            "till = math.max(tonumber(till), now + 1)\n        if false then";
     "owner_in_part": "Owners are compared without their last letter.",
         killed by "c01_owners_that_differ_in_one_bit_are_two", in ["ACQUIRE"],
-        "if holder == me then" =>
-            "if type(holder) == 'string' and string.sub(holder, 1, 31) == string.sub(me, 1, 31) then";
+        "letter_of(holder, me .. '|')" =>
+            "letter_of(holder, string.sub(me, 1, 31))";
     "ttl_of_whole_seconds": "A ttl is cut to whole seconds.",
         killed by "c04_a_ttl_with_a_fraction_is_kept", in ["ACQUIRE"],
-        "'NX', 'PX', ttl)" =>
-            "'NX', 'PX', ttl - ttl % 1000)";
+        ".. '|' .. label, 'PX', ttl)" =>
+            ".. '|' .. label, 'PX', ttl - ttl % 1000)";
     "dead_waiters_are_counted": "An inspection counts places that have ended.",
         killed by "c13_inspection_counts_no_place_that_has_ended", in ["INSPECT"],
-        "tonumber(till) * 1000 > now and owner" =>
-            "owner";
+        "tonumber(till) * 1000 > now then" =>
+            "true then";
     "held_since_the_last_try": "A repeated try begins the hold anew.",
         killed by "c01_inspection_follows_the_hold", in ["ACQUIRE"],
-        "write_hold(fences, me, since, client, label, left)" =>
-            "read_clock()\n  write_hold(fences, me, digits, client, label, left)";
+        "redis.call('PEXPIRE', lock, lasting(lock, ttl))" =>
+            "read_clock()\n  write_lock('q', me, fences, digits, client, label, lasting(lock, ttl))";
     "label_is_lost": "The label of a holder is not kept.",
         killed by "c01_inspection_shows_what_was_asked_for", in ["ACQUIRE"],
         "digits, client, label, ttl)" =>
             "digits, client, '', ttl)";
     "one_fence_for_all": "All holders have one fence, so a guarded register lets an earlier one write.",
         killed by "s07_a_guarded_register_loses_no_update", in ["ACQUIRE", "RELEASE", "FORCE"],
-        "if last >= first then first, text = last + 1, digits_of(last + 1) end" =>
-            "first, text = 1, '1'";
+        "if number >= now then" =>
+            "text = '1'\n  if false then";
     "error_names_the_owner": "The error of a renewal names the owner in full.",
         killed by "s08_errors_of_calls_show_no_secret", in ["RENEW"],
         "local answer = -1" =>
-            "local answer = -1\n  if value_of(KEYS[k]) ~= who then error('DISTLOCK the lock is not held by ' .. who) end";
+            "local answer = -1\n  if not letter_of(value_of(KEYS[k]), who) then error('DISTLOCK the lock is not held by ' .. who) end";
 
     // The nodes of a quorum.
     "the_seed_is_for_new_locks": "A node of a quorum that comes back counts on from what it had counted itself.",

@@ -22,7 +22,7 @@ use super::reply::ReplyReader;
 use super::script::ScriptCall;
 use super::server_health::{Listener, ServerHealth};
 use crate::error::{RequestStage, from_redis};
-use crate::names::{Keys, escape_glob};
+use crate::names::escape_glob;
 
 pub(crate) const CONNECT_TIMEOUT: Parameter<Between> = Parameter {
     name: "lock_connect_timeout",
@@ -170,17 +170,18 @@ impl Node {
         self.command(&redis::cmd("PING"), limit).await.map(drop)
     }
 
-    /// The locks that have an auxiliary key with one of the `parts`, found by a walk through all
-    /// keys with `SCAN`, which does not block the server. Some are listed more than once.
+    /// The locks that `lock_of` reads in the names of keys, found by a walk through all keys with `SCAN`, which
+    /// does not block the server. `rest` matches what these names have behind the name of the lock. Some
+    /// locks are listed more than once.
     pub(crate) async fn find(
         &self,
         (prefix, name_start): (&str, &str),
-        parts: &[&str],
+        (rest, lock_of): (&str, fn(&str) -> Option<&str>),
         limit: Duration,
     ) -> Result<Vec<LockKey>> {
         // The auxiliary key contains the lock key, with or without braces.
         let start = LockKey::encoded_start(prefix, name_start);
-        let pattern = format!("*{}*\u{1e}*", escape_glob(&start));
+        let pattern = format!("*{}*{rest}", escape_glob(&start));
         let wanted = |key: &LockKey| key.prefix() == prefix && key.name().starts_with(name_start);
         let mut keys = Vec::new();
         let mut cursor = b"0".to_vec();
@@ -192,8 +193,8 @@ impl Node {
             let found = reply.list(1)?;
             for at in 0..found.len() {
                 let Ok(found) = std::str::from_utf8(found.bytes(at)?) else { continue };
-                let lock = parts.iter().find_map(|part| Keys::lock_of(found, part));
-                keys.extend(lock.and_then(|lock| LockKey::decode(lock).ok()).filter(wanted));
+                let key = lock_of(found).and_then(|lock| LockKey::decode(lock).ok());
+                keys.extend(key.filter(wanted));
             }
             cursor = reply.bytes(0)?.to_vec();
             if cursor == b"0" {

@@ -31,6 +31,10 @@ pub(super) struct KnownVote {
     now: u64,
 }
 
+fn voted(found: &str) -> Option<&str> {
+    Keys::lock_of(found, "vote")
+}
+
 #[async_trait]
 impl LockAdmin for RedlockBackend {
     /// The lock is held if a quorum of nodes show the same holder.
@@ -44,7 +48,8 @@ impl LockAdmin for RedlockBackend {
         let wanted: Arc<(String, String)> = Arc::new((prefix.to_owned(), name_start.to_owned()));
         let mut round = self.quorum.all(|node| {
             let wanted = Arc::clone(&wanted);
-            async move { node.find((&wanted.0, &wanted.1), &["vote"], LIMIT).await }
+            let votes = ("\u{1e}*", voted as fn(&str) -> Option<&str>);
+            async move { node.find((&wanted.0, &wanted.1), votes, LIMIT).await }
         });
         // What is held, is held on a quorum, so any quorum knows of it.
         let answers = round.gather(self.quorum.needed(), self.quorum.clock(), |_| true).await?;

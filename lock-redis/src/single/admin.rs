@@ -18,10 +18,15 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// How many locks one request reads.
 const BATCH: usize = 100;
 
+/// A queue, or what may be a lock.
+fn queued_or_held(found: &str) -> Option<&str> {
+    if Keys::is_part(found) { Keys::lock_of(found, "queue") } else { Some(found) }
+}
+
 #[async_trait]
 impl LockAdmin for RedisBackend {
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
-        let mut found = self.look_at(std::slice::from_ref(key)).await?;
+        let mut found = self.look_at(std::slice::from_ref(key), false).await?;
         Ok(found.pop())
     }
 
@@ -29,12 +34,13 @@ impl LockAdmin for RedisBackend {
     /// finds the locks that this library holds or waits for. A lock that only a plain `SET NX`
     /// client holds looks like any other string: inspect it by name.
     async fn list(&self, prefix: &str, name_start: &str) -> Result<Vec<LockInfo>> {
-        let found = self.client.node.find((prefix, name_start), &["hold", "queue"], LIMIT).await?;
+        let wanted = (prefix, name_start);
+        let found = self.client.node.find(wanted, ("", queued_or_held), LIMIT).await?;
         let keys: BTreeSet<_> = found.into_iter().collect();
         let keys: Vec<_> = keys.into_iter().collect();
         let mut locks = Vec::with_capacity(keys.len());
         for keys in keys.chunks(BATCH) {
-            locks.extend(self.look_at(keys).await?);
+            locks.extend(self.look_at(keys, true).await?);
         }
         Ok(locks)
     }
@@ -59,11 +65,11 @@ impl LockAdmin for RedisBackend {
 }
 
 impl RedisBackend {
-    /// Those of `keys` that are held or waited for.
-    async fn look_at(&self, keys: &[LockKey]) -> Result<Vec<LockInfo>> {
+    /// Those of `keys` that are held or waited for; `ours` leaves out what only a plain client has.
+    async fn look_at(&self, keys: &[LockKey], ours: bool) -> Result<Vec<LockInfo>> {
         let names: Vec<_> = keys.iter().map(Keys::new).collect();
         let parts: Vec<_> = names.iter().map(Keys::parts).collect();
-        let mut call = INSPECT.call();
+        let mut call = INSPECT.call().flag(ours);
         for (names, parts) in names.iter().zip(&parts) {
             call = call.key(&names.lock).keys(parts);
         }

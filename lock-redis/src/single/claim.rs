@@ -34,10 +34,10 @@ pub(crate) struct RedisClaim {
     request: ClaimRequest,
     keys: Keys,
     /// The lock's other keys, in the order of the scripts.
-    parts: [String; 3],
+    parts: [String; 2],
     owner: String,
-    /// The owner as passed to the scripts; for a lock that was taken over it is preceded by the
-    /// fences, which they compare.
+    /// The owner as the scripts compare it, with a bar; for a lock that was taken over also the fences, with
+    /// another one.
     who: String,
     /// The place in the order of arrival, as the server gave it: a lost place is taken again.
     ticket: u64,
@@ -66,8 +66,8 @@ impl RedisClaim {
         let keys = Keys::new(&request.key);
         let owner = request.owner.to_hex();
         let who = match &request.resume {
-            Some(resume) => format!("{}|{owner}", in_record(resume.fence, request.fences)),
-            None => owner.clone(),
+            Some(resume) => format!("{owner}|{}|", in_record(resume.fence, request.fences)),
+            None => format!("{owner}|"),
         };
         Ok(Self {
             parts: keys.parts(),
@@ -88,7 +88,7 @@ impl RedisClaim {
         let pushes = match self.pushes.take() {
             Some(pushes) => pushes,
             None => {
-                let place = self.item(RenewalKind::CheckPlace, &self.parts[1..3], &self.owner);
+                let place = self.item(RenewalKind::CheckPlace, &self.parts, self.own());
                 let subscription = self.client.waiters.subscribe(self.request.owner, place);
                 (subscription, self.client.node.interest())
             }
@@ -96,12 +96,17 @@ impl RedisClaim {
         &mut self.pushes.insert(pushes).0
     }
 
-    fn item(&self, kind: RenewalKind, others: &[String], owner: &str) -> RenewalItem {
+    /// What names it in the scripts where it has taken nothing over.
+    fn own(&self) -> &str {
+        &self.who[..=self.owner.len()]
+    }
+
+    fn item(&self, kind: RenewalKind, others: &[String], who: &str) -> RenewalItem {
         RenewalItem {
             kind,
             lock: self.keys.lock.clone(),
             others: others.to_vec(),
-            owner: owner.to_owned(),
+            who: who.to_owned(),
             ttl: self.request.ttl,
             limit: self.request.call_timeout,
         }
@@ -145,7 +150,7 @@ impl RedisClaim {
                 self.held = true;
                 self.listen().leave();
                 // The store has confirmed that it is ours, and with which fence.
-                self.who.clone_from(&self.owner);
+                self.who.truncate(self.own().len());
                 return Ok(Attempt::Granted { token, valid_for: Some(self.request.ttl) });
             }
             TryAnswer::Busy(place) => place,
@@ -177,9 +182,9 @@ impl RedisClaim {
 
     async fn ask(&self, lock: RenewalKind, place: RenewalKind) -> Result<RenewalAnswer> {
         let item = if self.held {
-            self.item(lock, &self.parts[..1], &self.who)
+            self.item(lock, &[], &self.who)
         } else {
-            self.item(place, &self.parts[1..3], &self.who)
+            self.item(place, &self.parts, &self.who)
         };
         self.client.renew(item).await
     }

@@ -124,9 +124,9 @@ impl HandOvers {
     pub(super) fn decline(self: &Arc<Self>, keys: Keys, owner: OwnerId) {
         let itself = Arc::clone(self);
         self.node.spawn(async move {
-            let owner = owner.to_hex();
+            let who = format!("{}|", owner.to_hex());
             // Without an answer it is as if nobody had heard the push.
-            let _ = itself.free(&keys, None, DECLINE.call().arg(&owner), LIMIT).await;
+            let _ = itself.free(&keys, None, DECLINE.call().arg(&who), LIMIT).await;
         });
     }
 }

@@ -186,13 +186,13 @@ fn first_of(fences: &str) -> Option<u64> {
 }
 
 /// `mark` names the hold, and is the owner of one of ours; `left` is how long it has, and `now` the server's clock in µs. The
-/// record is fences, owner, since when, client and label; one of another owner is a leftover.
+/// record is owner, fences, since when, client and label, or `unknown` for another version of this library; that of a plain client is empty.
 fn holder(mark: &[u8], record: &[u8], left: Option<Duration>, now: u64) -> HolderInfo {
     let mut info = HolderInfo::new(HolderMark::new(mark.to_vec()));
     info.expires_in = left;
     let (mark, record) = (String::from_utf8_lossy(mark), String::from_utf8_lossy(record));
     let fields: Vec<_> = record.splitn(5, '|').collect();
-    if let [fences, owner, since, _client, label] = fields[..]
+    if let [owner, fences, since, _client, label] = fields[..]
         && owner == mark
     {
         info.owner = owner.parse().ok();
@@ -202,7 +202,12 @@ fn holder(mark: &[u8], record: &[u8], left: Option<Duration>, now: u64) -> Holde
         info.held_for = held.map(Duration::from_micros);
     } else {
         // A client that is not this library. Its value may be a secret, so it is not shown.
-        info.label = Some("a client that is not distlock".to_owned());
+        let whose = if record == "unknown" {
+            "another version of distlock"
+        } else {
+            "a client that is not distlock"
+        };
+        info.label = Some(whose.to_owned());
     }
     info
 }
@@ -219,7 +224,7 @@ mod tests {
         assert_eq!(in_record(token(7), 2), "7+2");
         for (fences, label, shown) in [("7", "", None), ("7+2", "web|3", Some("web|3"))] {
             assert_eq!(first_of(fences), Some(7));
-            let record = format!("{fences}|{owner}|1000|client|{label}");
+            let record = format!("{owner}|{fences}|1000|client|{label}");
             let info = holder(owner.as_bytes(), record.as_bytes(), None, 3000);
             assert_eq!(info.owner.unwrap().to_hex(), owner);
             assert_eq!((info.fence, info.label.as_deref()), (Some(token(7)), shown));

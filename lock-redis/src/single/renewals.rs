@@ -29,7 +29,7 @@ pub(super) struct RenewalItem {
     pub(super) lock: String,
     /// What else the kind needs, in the order of the script.
     pub(super) others: Vec<String>,
-    pub(super) owner: String,
+    pub(super) who: String,
     pub(super) ttl: Duration,
     pub(super) limit: Duration,
 }
@@ -94,7 +94,7 @@ pub(super) async fn answers(
     let mut call = RENEW.call();
     for (item, ttl) in items.iter().zip(&ttls) {
         call = call.key(&item.lock).keys(&item.others);
-        call = call.arg(item.kind.letter()).arg(&item.owner).arg(ttl).arg(client);
+        call = call.arg(item.kind.letter()).arg(&item.who).arg(ttl).arg(client);
     }
     let numbers = |value: Value| -> Result<Vec<_>> {
         let reply = ReplyReader::new("a renewal", &value)?;
@@ -161,7 +161,7 @@ mod fuzz {
             kind: RenewalKind::RenewLock,
             lock: String::new(),
             others: Vec::new(),
-            owner: String::new(),
+            who: String::new(),
             ttl: Duration::from_secs(1),
             limit: Duration::from_secs(1),
         };

@@ -273,10 +273,10 @@ mod tests {
 
     fn listen(waiters: &Arc<WaiterTable>, n: u8, lock: &str) -> PushSubscription {
         let second = Duration::from_secs(1);
-        let (lock, owner_id) = (lock.to_owned(), owner(n).to_hex());
+        let (lock, who) = (lock.to_owned(), owner(n).to_hex());
         let kind = RenewalKind::CheckPlace;
         let others = Vec::new();
-        let place = RenewalItem { kind, lock, others, owner: owner_id, ttl: second, limit: second };
+        let place = RenewalItem { kind, lock, others, who, ttl: second, limit: second };
         waiters.subscribe(owner(n), place)
     }
 

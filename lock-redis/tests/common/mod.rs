@@ -101,7 +101,7 @@ pub(crate) async fn queued(connection: &mut MultiplexedConnection, name: &str) -
     let queue = format!("{{{name}}}\u{1e}queue");
     let owners: Vec<String> =
         redis::cmd("ZRANGE").arg(queue).arg(0).arg(-1).query_async(connection).await.unwrap();
-    owners.iter().map(|owner| owner.parse().unwrap()).collect()
+    owners.iter().map(|place| place[..32].parse().unwrap()).collect()
 }
 
 /// A link to the server that can be broken, and settings that detect it soon.

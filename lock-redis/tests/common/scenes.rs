@@ -128,7 +128,7 @@ pub(crate) async fn waiters_behind_the_block_of_another_client_read_no_queue() -
     const BLOCK: usize = 300;
     let server = server().await;
     let mut plain = plain(&server).await;
-    let reads = async |plain: &mut _| calls(plain, |command| command == "hmget").await;
+    let reads = async |plain: &mut _| calls(plain, |command| command == "zrange").await;
     let mut holder = claim(&backend(&server).await, NAME, TTL, false);
     assert!(is_granted(&mut *holder).await);
     let (mut waiting, mut before) = (Vec::new(), 0);
@@ -253,7 +253,8 @@ pub(crate) async fn a_lock_that_is_handed_to_nobody_is_declined() -> Seen {
         return Err("the next waiter of the same client has lost its turn".to_owned());
     }
     // As if the push for it had come to a client that has forgotten it.
-    let holder: String = redis::cmd("GET").arg(NAME).query_async(&mut plain).await.unwrap();
+    let value: String = redis::cmd("GET").arg(NAME).query_async(&mut plain).await.unwrap();
+    let holder = value.split('|').nth(1).unwrap();
     let channels: Vec<String> =
         redis::cmd("PUBSUB").arg("CHANNELS").query_async(&mut plain).await.unwrap();
     for channel in channels {

@@ -113,7 +113,7 @@ async fn a_right_that_is_taken_away_is_no_loss() {
     let ttl = Duration::from_secs(30);
     let mut holder = claim(&backend, "app", ttl, false);
     assert!(matches!(holder.try_acquire().await.unwrap(), Attempt::Granted { .. }));
-    run(&mut plain, &["ACL", "SETUSER", "locker", "-get"]).await;
+    run(&mut plain, &["ACL", "SETUSER", "locker", "-get", "-mget"]).await;
     for call in ["renew", "check", "release", "another"] {
         let error = match call {
             "renew" => holder.renew().await.map(|seen| format!("{seen:?}")),
@@ -127,7 +127,7 @@ async fn a_right_that_is_taken_away_is_no_loss() {
         let error = error.expect_err(call);
         assert_eq!(error.kind(), ErrorKind::Denied, "{call}: {error}");
     }
-    run(&mut plain, &["ACL", "SETUSER", "locker", "+get"]).await;
+    run(&mut plain, &["ACL", "SETUSER", "locker", "+get", "+mget"]).await;
     assert!(matches!(holder.renew().await.unwrap(), Renewal::Alive { .. }));
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
 }

@@ -1,35 +1,43 @@
 -- Goes on where acquire_free.lua has found a queue, a holder or the mark of an owner that has gone.
 
+local holder, has_gone = unpack(redis.call('MGET', lock, gone))
 -- The key can be of another type, which GET refuses: a foreign lock then.
-local holder = value_of(lock)
-local score = wait and redis.call('ZSCORE', queue, me)
+if not holder then holder = value_of(lock) end
+local letter = letter_of(holder, me .. '|')
+if letter == 'h' then
+  local fences, since = string.match(holder, '^|([%d+]+)|(%d+)|', 12 + #me)
+  -- A deletion first, for a full memory.
+  redis.call('HDEL', waiters, me, 's:' .. client)
+  write_lock('q', me, fences, since, client, label, ttl)
+  return {1, fences, 0, echo}
+end
+local place = me .. '|' .. client
+-- It stands in the queue already.
+local score = wait and not letter and redis.call('ZSCORE', queue, place)
+local handed, _, _, _, chosen = read_lock(holder)
 
--- A client that speaks is not suspect. 1: this one was, and has lost places. When the memory is full a script
--- goes on after a write that needs none, such as this one: that is for those which have an entry. Of a
--- newcomer, the first write is one that is refused then.
+-- A client that speaks is not suspect, but for the turn that it is just given. 1: this one was, and has lost places.
+-- When the memory is full a script goes on after a write that needs none, such as this one: that is for
+-- those which have an entry. Of a newcomer, the first write is one that is refused then.
 local missed = 0
 local function speak()
+  if handed == 'h' and chosen == client then return end
   missed = redis.call('HDEL', waiters, 's:' .. client)
 end
-if holder == me or score then speak() end
+if letter or score then speak() end
 
-if holder == me then
-  local fences, owner, since = string.match(redis.call('GET', hold) or '', '^([%d+]+)|(%x+)|(%d+)|')
-  if owner ~= me then
-    local last
-    fences, last = next_fences(count)
-    redis.call('SET', mark, last)
-    since = digits
-  end
-  local left = lasting(lock, ttl)
-  redis.call('PEXPIRE', lock, left)
-  write_hold(fences, me, since, client, label, left)
-  drop_waiter(me)
+if letter then
+  local fences = string.match(holder, '^|([%d+]+)|', 12 + #me)
+  redis.call('PEXPIRE', lock, lasting(lock, ttl))
   return {1, fences, missed, echo}
 end
 
 -- This try was under way when its owner gave everything up.
-if redis.call('EXISTS', gone) == 1 then return {2} end
+if has_gone then return {2} end
+
+if is_of_another_version(holder) then
+  error('DISTLOCK the lock ' .. lock .. ' is held by another version of distlock: let all its users have the same one')
+end
 
 read_clock()
 
@@ -45,15 +53,16 @@ if wait then
       if last[2] and tonumber(last[2]) >= number then number = tonumber(last[2]) + 1 end
       ticket = digits_of(number)
     end
-    redis.call('ZADD', queue, ticket, me)
+    redis.call('ZADD', queue, ticket, place)
     speak()
     -- The others of a waiter that has lost its place may have lost theirs, too.
     if has_lost_place and looks then missed = 1 end
   end
-  write_waiter(me, {client = client, till = math.floor(now / 1000) + tonumber(ttl), ttl = ttl, grace = grace, count = count}, false)
-  for _, name in ipairs({queue, waiters}) do
-    if redis.call('PTTL', name) < tonumber(ttl) then redis.call('PEXPIRE', name, tonumber(ttl) + 1000) end
-  end
+  -- Whoever releases the lock is to look into the queue.
+  if handed == 'n' then redis.call('SETRANGE', lock, 9, 'q') end
+  local till = math.floor(now / 1000) + tonumber(ttl)
+  redis.call('HSET', waiters, me, client .. '|' .. digits_of(till) .. '|' .. grace .. '|' .. count)
+  keep_queue(queue, waiters, ttl, score)
 else
   ticket = '0'
 end
@@ -63,23 +72,18 @@ local again = -1
 -- found the lock free.
 local shown = {}
 if holder == false then
-  local state, value = pass_on(wait and me or nil, may_pause)
-  if state == 'mine' then
-    write_hold(value, me, digits, client, label, ttl)
-    return {1, value, missed, echo}
-  elseif state == 'free' then
-    local fences, last = next_fences(count)
-    redis.call('SET', lock, me, 'PX', ttl)
-    redis.call('SET', mark, last)
-    write_hold(fences, me, digits, client, label, ttl)
+  local state, pause = pass_on(wait and place or nil, may_pause)
+  if state == 'mine' or state == 'free' then
+    local fences = next_fences(count)
+    write_lock(state == 'mine' and 'q' or 'n', me, fences, digits, client, label, ttl)
     return {1, fences, missed, echo}
   end
-  again = value
+  again = pause
 else
-  local value, record = mark_of(holder), redis.call('GET', hold) or ''
+  local value, record = shown_of(holder)
   shown = {value, record, digits}
   -- A plain client has it.
-  if wait and string.match(record, '^[%d+]+|(%x+)|') ~= holder then
+  if wait and not handed then
     local due = tonumber(redis.call('HGET', waiters, 'next') or nil)
     redis.call('HSET', waiters, 'seen', digits)
     if not due or due > now + 1000000 then
@@ -90,7 +94,7 @@ end
 local left = redis.call('PTTL', lock)
 if left < 0 and again >= 0 then left = again end
 if not wait then return {0, ticket, 0, left, shown, missed, again, 0} end
-local rank = redis.call('ZRANK', queue, me) or 0
+local rank = redis.call('ZRANK', queue, place) or 0
 
 if not looks then return {0, ticket, rank, left, shown, missed, again, -1} end
 
@@ -100,11 +104,10 @@ local function clients_ahead()
   local seen, count, from, step = {}, 0, 0, 8
   while from < rank do
     if from >= 2048 then return -1 end
-    local owners = redis.call('ZRANGE', queue, from, math.min(from + step, rank) - 1)
-    for _, text in ipairs(redis.call('HMGET', waiters, unpack(owners))) do
-      local other = text and string.match(text, '^(%x+)|')
+    for _, other in ipairs(redis.call('ZRANGE', queue, from, math.min(from + step, rank) - 1)) do
+      other = string.sub(other, 34)
       if other == client then return -1 end
-      if other and not seen[other] then
+      if not seen[other] then
         seen[other] = true
         count = count + 1
         if count > 3 then return -1 end

@@ -1,11 +1,11 @@
 -- The lock was handed to a waiter that is not there any more, and goes on to the next one.
--- KEYS: those of keys.lua. ARGV: the owner, may pause.
+-- KEYS: those of keys.lua. ARGV: who (see record.lua), may pause.
 -- Answers {freed, look again in ms or -1}.
-local owner, may_pause = ARGV[1], ARGV[2] == '1'
-local w = read_waiter(owner)
+local who, may_pause = ARGV[1], ARGV[2] == '1'
+local value = value_of(lock)
 -- Once it is taken up it is nobody's to decline.
-if not (w and w.given) or value_of(lock) ~= owner then return {0, -1} end
-drop_waiter(owner)
-redis.call('DEL', lock, hold)
-local _, again = pass_on(nil, may_pause)
+if letter_of(value, who) ~= 'h' then return {0, -1} end
+leave_turn(value)
+local state, again = pass_on(nil, may_pause)
+if state ~= 'given' then redis.call('DEL', lock) end
 return {1, again}

@@ -15,24 +15,29 @@ local function read_clock()
   now, digits = t[1] * 1000000 + t[2], t[1] .. string.sub('00000' .. t[2], -6)
 end
 
--- The next fences, as many as asked for: as a record has them, which is the first one and, if they are
--- several, a plus sign and how many; and the last one, which is still to be written. They are above
--- every fence of this node, whatever the name, and above its clock, which carries them over a loss of
--- the data. Read before the first write, so that a spoilt mark leaves no half-made lock.
+-- Takes the next fences, as many as asked for, and answers them as a record has them: the first one and, if they are
+-- several, a plus sign and how many. They are above every fence of this node, whatever the name, and above
+-- its clock, which carries them over a loss of the data. Where it is the first write of a script, a mark that was spoilt
+-- leaves no half-made lock.
 local function next_fences(count)
-  local last = tonumber(redis.call('GET', mark) or '0')
-  if not last or last < 0 or last + count > 9007199254740991 then
+  read_clock()
+  local text, last = digits, digits
+  if count > 1 then last = digits_of(now + count - 1) end
+  local before = redis.call('GETSET', mark, last)
+  local number = tonumber(before or '0')
+  if not number or number < 0 or number + count > 9007199254740991 then
+    redis.call('SET', mark, before)
     error('DISTLOCK the fence mark ' .. mark .. ' is not a number below 2^53: somebody has written to it; set it to the greatest fence that was ever used')
   end
-  read_clock()
-  local first, text = now, digits
-  if last >= first then first, text = last + 1, digits_of(last + 1) end
-  if count == 1 then return text, text end
-  return text .. '+' .. count, digits_of(first + count - 1)
+  if number >= now then
+    text = digits_of(number + 1)
+    redis.call('SET', mark, digits_of(number + count))
+  end
+  if count == 1 then return text end
+  return text .. '+' .. count
 end
 
--- The record of a holder: fences, owner, since when, client, label.
-local function write_hold(fences, owner, since, client, label, ttl)
-  redis.call('SET', hold, fences .. '|' .. owner .. '|' .. since .. '|' .. client .. '|' .. label, 'PX', ttl)
+local function write_lock(letter, owner, fences, since, client, label, ttl)
+  redis.call('SET', lock, 'distlock1' .. letter .. '|' .. owner .. '|' .. fences .. '|' .. since .. '|' .. client .. '|' .. label, 'PX', ttl)
 end
 

@@ -1,22 +1,31 @@
--- KEYS: for each lock the lock, the holder's record, the queue, the waiters.
+-- KEYS: for each lock the lock, the queue, the waiters. ARGV: 1 to leave out what only a plain client has.
 -- Answers for each: {held, mark or '', ms left, record or '', waiters, µs on the server's clock}.
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
-local out = {}
-for k = 1, #KEYS, 4 do
-  local value = value_of(KEYS[k])
-  local held = 1
-  if value == false then held = 0 end
-  local waiting = redis.call('ZCARD', KEYS[k + 2])
-  -- Places that have lapsed go when their turn comes; a long queue is not looked through.
-  if waiting > 0 and waiting <= 256 then
-    waiting = 0
-    for _, owner in ipairs(redis.call('ZRANGE', KEYS[k + 2], 0, -1)) do
-      local till = string.match(redis.call('HGET', KEYS[k + 3], owner) or '', '^%x+|(%d+)|')
-      if till and tonumber(till) * 1000 > now and owner ~= value then waiting = waiting + 1 end
-    end
+local digits = string.format('%.0f', now)
+
+-- Places that have lapsed go when their turn comes; a long queue is not looked through.
+local function waiting(queue, waiters, places)
+  if places == 0 or places > 256 then return places end
+  local count = 0
+  for _, place in ipairs(redis.call('ZRANGE', queue, 0, -1)) do
+    local till = string.match(redis.call('HGET', waiters, string.sub(place, 1, 32)) or '', '^%x+|(%d+)|')
+    if till and tonumber(till) * 1000 > now then count = count + 1 end
   end
-  out[#out + 1] = {held, mark_of(value), redis.call('PTTL', KEYS[k]), redis.call('GET', KEYS[k + 1]) or '', waiting,
-    string.format('%.0f', now)}
+  return count
+end
+
+local out = {}
+for k = 1, #KEYS, 3 do
+  local places = redis.call('ZCARD', KEYS[k + 1])
+  -- A foreign value can be of any length, and a listing meets all that a database has.
+  if ARGV[1] == '1' and places == 0 and redis.pcall('GETRANGE', KEYS[k], 0, 8) ~= 'distlock1' then
+    out[#out + 1] = {0, '', -1, '', 0, digits}
+  else
+    local value = value_of(KEYS[k])
+    local mark, record = shown_of(value)
+    out[#out + 1] = {value == false and 0 or 1, mark, redis.call('PTTL', KEYS[k]), record,
+      waiting(KEYS[k + 1], KEYS[k + 2], places), digits}
+  end
 end
 return out

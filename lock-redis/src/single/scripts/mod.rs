@@ -4,12 +4,12 @@
 use crate::node::scripts;
 
 scripts! {
-    ACQUIRE = "keys" "grant" "acquire_free" "../../shared_lua/value" "../../shared_lua/shared" "queue" "acquire";
-    RELEASE = "keys" "../../shared_lua/value" "release" "grant" "queue" "release_next";
-    FORCE = "keys" "../../shared_lua/value" "../../shared_lua/shared" "grant" "queue" "force";
-    DECLINE = "keys" "../../shared_lua/value" "grant" "queue" "decline";
-    RENEW = "../../shared_lua/value" "../../shared_lua/shared" "renew";
-    INSPECT = "../../shared_lua/value" "../../shared_lua/shared" "inspect";
+    ACQUIRE = "keys" "grant" "acquire_free" "../../shared_lua/value" "../../shared_lua/shared" "record" "reading" "queue" "acquire";
+    RELEASE = "keys" "../../shared_lua/value" "record" "turn" "release" "grant" "queue" "release_next";
+    FORCE = "keys" "../../shared_lua/value" "../../shared_lua/shared" "reading" "turn" "grant" "queue" "force";
+    DECLINE = "keys" "../../shared_lua/value" "record" "turn" "grant" "queue" "decline";
+    RENEW = "../../shared_lua/value" "../../shared_lua/shared" "record" "reading" "renew";
+    INSPECT = "../../shared_lua/value" "../../shared_lua/shared" "reading" "inspect";
     PROBE = "../../shared_lua/try" "probe";
 }
 

@@ -1,52 +1,29 @@
 -- The queue, for the scripts that hand the lock over. A script answers what needs no queue before
--- this part.
+-- this part. In the queue stands `owner|client`. In the waiters each owner has its client, the end of its place in ms, its
+-- grace and the number of its fences; and `s:` and a client is there of one that has missed its turn, or is just given it.
 
 -- Nobody waits any more. When the lock is to be left free is known for a while, since the next may come soon.
 local function forget_queue()
   redis.call('PEXPIRE', waiters, 60000)
 end
 
--- A waiter: client, end of its place in ms, ttl, grace, number of fences, whether the lock was handed
--- to it.
-local function read_waiter(owner)
-  local text = redis.call('HGET', waiters, owner)
-  if not text then return nil end
-  local client, till, ttl, grace, count, given =
-    string.match(text, '^(%x+)|(%d+)|(%d+)|(%d+)|(%d+)|(%d)$')
-  if not client then return nil end
-  return {client = client, till = tonumber(till), ttl = ttl, grace = grace, count = tonumber(count),
-    given = given == '1'}
-end
-
-local function write_waiter(owner, w, given)
-  redis.call('HSET', waiters, owner,
-    w.client .. '|' .. digits_of(w.till) .. '|' .. w.ttl .. '|' .. w.grace .. '|' .. w.count .. '|' .. (given and '1' or '0'))
-end
-
-local function drop_waiter(owner)
-  redis.call('ZREM', queue, owner)
-  redis.call('HDEL', waiters, owner)
-end
-
 -- Tells two of the next in the queue, of two other clients than the chosen one if there are so many,
 -- when to check whether the chosen one has confirmed the lock. These two poll from then on.
 local function watch(client, pause)
-  local owners = redis.call('ZRANGE', queue, 1, 8)
-  if #owners == 0 then return end
   local chosen, spare, clients = {}, nil, {[client] = true}
-  for at, text in ipairs(redis.call('HMGET', waiters, unpack(owners))) do
-    local other = text and string.match(text, '^(%x+)|')
-    if other and not clients[other] then
+  for _, next in ipairs(redis.call('ZRANGE', queue, 0, 7)) do
+    local other = string.sub(next, 34)
+    if not clients[other] then
       clients[other] = true
-      chosen[#chosen + 1] = {owners[at], other}
+      chosen[#chosen + 1] = next
       if #chosen == 2 then break end
-    elseif other and not spare then
-      spare = {owners[at], other}
+    else
+      spare = spare or next
     end
   end
   if #chosen == 0 then chosen[1] = spare end
   for _, next in ipairs(chosen) do
-    redis.pcall('PUBLISH', 'distlock:' .. next[2], 'w' .. next[1] .. ':' .. digits_of(pause))
+    redis.pcall('PUBLISH', 'distlock:' .. string.sub(next, 34), 'w' .. string.sub(next, 1, 32) .. ':' .. digits_of(pause))
   end
 end
 
@@ -63,61 +40,68 @@ local function pause_due(due, seen)
   return true
 end
 
--- Hands the free lock to the first live waiter in the queue. `me` is the caller if it may be chosen:
--- then it has the lock at once. Returns what happened, and after how many ms to check again (-1: no
--- check is needed).
---   'mine', fences | 'given', ms | 'pause', ms | 'more', 0 | 'free', -1 | 'deaf', -1
+-- Hands the lock, which nobody is to have any more, to the first live waiter in the queue. `me` is the place of the
+-- caller if it may be chosen. The first write takes one from the queue, which a full memory does not refuse.
+-- Returns what happened, and after how many ms to check again (-1: no check is needed). In all cases but `given` the
+-- lock's key is left as it is.
+--   'mine', -1 | 'given', ms | 'pause', ms | 'more', 0 | 'free', -1 | 'deaf', -1
 local function pass_on(me, may_pause)
-  read_clock()
-  local p = redis.call('HMGET', waiters, 'till', 'next', 'seen')
-  local till = tonumber(p[1] or nil)
-  if till and till > now and till - now <= 300000 then return 'pause', math.ceil((till - now) / 1000) end
   for _ = 1, 128 do
-    local owner = redis.call('ZRANGE', queue, 0, 0)[1]
-    if not owner then
+    local place, ticket = unpack(redis.call('ZPOPMIN', queue))
+    if not place then
       forget_queue()
       return 'free', -1
     end
-    local w = read_waiter(owner)
-    if not w or w.till * 1000 <= now then
-      drop_waiter(owner)
-    elseif owner == me then
-      local fences, last = next_fences(w.count)
-      redis.call('SET', lock, owner, 'PX', w.ttl)
-      redis.call('SET', mark, last)
-      write_hold(fences, owner, digits, w.client, '', w.ttl)
-      drop_waiter(owner)
-      return 'mine', fences
-    elseif w.given then
-      -- The lock was handed to it, and it did not confirm: its whole client is suspect. Otherwise one
-      -- stopped process would cost one grace per waiter. The deletion first, for a full memory.
-      drop_waiter(owner)
-      redis.call('HSET', waiters, 's:' .. w.client, '1')
-    elseif redis.call('HEXISTS', waiters, 's:' .. w.client) == 1 then
-      drop_waiter(owner)
-    elseif may_pause and pause_due(tonumber(p[2] or nil), tonumber(p[3] or nil)) then
-      redis.pcall('PUBLISH', 'distlock:' .. w.client, 'w' .. owner .. ':300')
+    read_clock()
+    local owner, client = string.sub(place, 1, 32), string.sub(place, 34)
+    local doubt = 's:' .. client
+    local p = redis.call('HMGET', waiters, owner, doubt, 'till', 'next', 'seen', 'watched')
+    local function return_place()
+      redis.call('ZADD', queue, ticket, place)
+      redis.call('PEXPIRE', queue, math.max(redis.call('PTTL', waiters), 1000))
+    end
+    local free = tonumber(p[3] or '0') - now
+    if free > 0 and free <= 300000 then
+      return_place()
+      return 'pause', math.ceil(free / 1000)
+    end
+    if place == me then
+      redis.call('HDEL', waiters, owner)
+      return 'mine', -1
+    end
+    local other, till, grace, count = string.match(p[1] or '', '^(%x+)|(%d+)|(%d+)|(%d+)$')
+    if other and other ~= client then
+      -- This owner stands in the queue by another client now.
+    elseif not till or tonumber(till) * 1000 <= now or p[2] then
+      -- Its place has lapsed. Or a lock was handed to its client, which did not confirm: all of it is suspect.
+      -- Otherwise one stopped process would cost one grace per waiter.
+      redis.call('HDEL', waiters, owner)
+    elseif may_pause and pause_due(tonumber(p[4] or nil), tonumber(p[5] or nil)) then
+      return_place()
+      redis.pcall('PUBLISH', 'distlock:' .. client, 'w' .. owner .. ':300')
       return 'pause', 300
     else
       may_pause = false
-      local fences, last = next_fences(w.count)
-      redis.call('SET', lock, owner, 'PX', w.grace)
-      redis.call('SET', mark, last)
-      write_hold(fences, owner, digits, w.client, '', w.grace)
-      write_waiter(owner, w, true)
-      local told = redis.pcall('PUBLISH', 'distlock:' .. w.client, 'g' .. owner .. ':' .. lock)
+      -- Nobody can act on it before this script ends.
+      local told = redis.pcall('PUBLISH', 'distlock:' .. client, 'g' .. owner .. ':' .. lock)
       if type(told) == 'table' then
         -- An error is not "nobody hears it". The first ones in the queue poll.
-        redis.call('DEL', lock, hold)
-        write_waiter(owner, w, false)
+        return_place()
         return 'deaf', -1
       elseif told == 0 then
-        redis.call('DEL', lock, hold)
-        redis.call('HSET', waiters, 's:' .. w.client, '1')
-        drop_waiter(owner)
+        redis.call('HDEL', waiters, owner)
+        redis.call('HSET', waiters, doubt, '1')
       else
-        watch(w.client, tonumber(w.grace) + 30)
-        return 'given', tonumber(w.grace) + 10
+        write_lock('h', owner, next_fences(tonumber(count)), digits, client, '', grace)
+        -- Where the lock changes hands quickly, those which were told lately still look.
+        local watched = tonumber(p[6] or nil)
+        if watched and watched <= now and now - watched < 500000 then
+          redis.call('HSET', waiters, doubt, '1')
+        else
+          redis.call('HSET', waiters, doubt, '1', 'watched', digits)
+          watch(client, tonumber(grace) + 30)
+        end
+        return 'given', tonumber(grace) + 10
       end
     end
   end

@@ -1,3 +1,4 @@
--- Goes on where release.lua has left a free lock to those that wait for it.
-local _, again = pass_on(nil, may_pause)
+-- Goes on where release.lua leaves the lock to those that wait for it.
+local state, again = pass_on(nil, may_pause)
+if letter and state ~= 'given' then redis.call('DEL', lock) end
 return {freed, again}

@@ -1,5 +1,5 @@
--- Renews or looks at many entries. ARGV: for each: kind, who (see value.lua), ttl in ms,
--- client. L, l: a lock; KEYS: the lock, the holder's record. P, p: a place; KEYS: the lock, the queue, the
+-- Renews or looks at many entries. ARGV: for each: kind, who (see record.lua), ttl in ms,
+-- client. L, l: a lock; KEYS: the lock. P, p: a place; KEYS: the lock, the queue, the
 -- waiters. Small letters write nothing.
 -- Answers for each: -1 gone, else the ms left: of a lock as such, of a place plus 2^40, of a lock
 -- that was handed over and not yet taken up plus 2^41, of a place whose client was suspect until now plus
@@ -21,47 +21,48 @@ for a = 1, #ARGV, 4 do
   local kind, who, ttl, client = ARGV[a], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3]
   local answer = -1
   local lock = KEYS[k]
+  local value = value_of(lock)
+  local letter = letter_of(value, who)
   if kind == 'L' or kind == 'l' then
-    local mine = is_held_by(who, lock, KEYS[k + 1])
-    if mine and kind == 'L' then
+    if letter and kind == 'L' then
       local left = lasting(lock, ttl)
       redis.call('PEXPIRE', lock, left)
-      redis.call('PEXPIRE', KEYS[k + 1], left)
-      if #who > 32 then
+      if #who > 33 then
         -- The client that has taken the lock over is now the one to tell of its loss.
-        local since, label = string.match(redis.call('GET', KEYS[k + 1]), '^[%d+]+|%x+|(%d+)|%x+|(.*)$')
-        if since then
-          redis.call('SET', KEYS[k + 1], who .. '|' .. since .. '|' .. client .. '|' .. label, 'PX', left)
-        end
+        local before, other, label = string.match(value, '^(distlock1.|%x+|[%d+]+|%d+|)(%x+)(|.*)$')
+        if other ~= client then redis.call('SET', lock, before .. client .. label, 'PX', left) end
       end
       answer = tonumber(ttl)
-    elseif mine then
+    elseif letter then
       answer = math.max(redis.call('PTTL', lock), 0)
     end
-    k = k + 2
+    k = k + 1
   else
-    local me, queue, waiters = who, KEYS[k + 1], KEYS[k + 2]
-    if value_of(lock) == me then
+    local queue, waiters = KEYS[k + 1], KEYS[k + 2]
+    if letter then
       answer = HANDED + math.max(redis.call('PTTL', lock), 0)
     else
+      local me = string.sub(who, 1, 32)
       local record, no_waiters = ask('HGET', waiters, me)
-      local ticket, no_queue = ask('ZSCORE', queue, me)
-      local old, till, rest = string.match(record or '', '^(%x+)|(%d+)|(%d+|%d+|%d+)|%d$')
+      local by, till, rest = string.match(record or '', '^(%x+)|(%d+)(|%d+|%d+)$')
+      local ticket, no_queue = ask('ZSCORE', queue, who .. (by or ''))
       if no_waiters or no_queue then
         answer = -2
-      elseif old and ticket then
+      elseif till and ticket then
         if not now then
           local t = redis.call('TIME')
           now = t[1] * 1000 + math.floor(t[2] / 1000)
         end
-        if kind == 'P' then
-          local doubted = redis.call('HDEL', waiters, 's:' .. client) == 1
-          redis.call('HSET', waiters, me, client .. '|' .. string.format('%.0f', now + ttl) .. '|' .. rest .. '|0')
-          for _, name in ipairs({queue, waiters}) do
-            if redis.call('PTTL', name) < tonumber(ttl) then redis.call('PEXPIRE', name, tonumber(ttl) + 1000) end
-          end
+        if tonumber(till) <= now then
+          answer = -1
+        elseif kind == 'P' then
+          -- A client that speaks is not suspect, but for the turn that it is just given.
+          local handed, _, _, _, chosen = read_lock(value)
+          local doubted = not (handed == 'h' and chosen == client) and redis.call('HDEL', waiters, 's:' .. client) == 1
+          redis.call('HSET', waiters, me, by .. '|' .. string.format('%.0f', now + ttl) .. rest)
+          keep_queue(queue, waiters, ttl, true)
           answer = (doubted and DOUBTED or PLACE) + tonumber(ttl)
-        elseif tonumber(till) > now then
+        else
           answer = PLACE + tonumber(till) - now
         end
       end
