@@ -321,6 +321,35 @@ mutants! {
         => c01_inspection_follows_the_hold;
     [PollOnly LabelInSmallLetters] label_in_small_letters "keeps labels in small letters"
         => c01_inspection_shows_what_was_asked_for;
+    [PollOnly LabelTrimmed] label_trimmed "drops blanks around labels"
+        => c01_inspection_shows_what_was_asked_for;
+    [Queued HandedIsHidden] handed_is_hidden "does not show a holder that had to wait"
+        => c01_inspection_follows_the_hold;
+    [Queued OneLeavesForAll] one_leaves_for_all "gives up the places of all who wait at a client when one of them leaves"
+        => c13_a_waiter_that_gives_up_leaves_no_place;
+    [Queued DeclineKeeps] decline_keeps "keeps a lock that was handed over and is declined after the push has come"
+        => c05_a_declined_lock_is_pushed_on;
+    [PollOnly HintOfZeroLater] hint_of_zero_later "proposes from the second look on to try again at once"
+        => c15_a_retry_hint_is_of_use;
+    [Queued ChangedOnce] changed_once "tells each claim of one change" => c05_who_was_handed_the_lock_is_told_of_its_loss;
+    [Queued HandedIsNotTold] handed_is_not_told "tells a holder that had to wait of no loss"
+        => c05_who_was_handed_the_lock_is_told_of_its_loss;
+    [Queued HandedIsToldAlways] handed_is_told_always "tells a holder that had to wait of changes without end"
+        => c05_who_was_handed_the_lock_is_told_of_its_loss;
+    [Queued DeafAfterError] deaf_after_error "tells a claim nothing more after a call without an answer"
+        => c05_a_change_after_an_error_is_not_missed;
+    [Queued CloseDeafens] close_deafens "tells nobody anything once a client was closed"
+        => c05_closing_a_client_deafens_no_other;
+    [PollOnly DroppedInspectPoisons] dropped_inspect_poisons "leaves the connection unusable when an inspection is dropped"
+        => c08_a_dropped_inspection_disturbs_nobody;
+    [PollOnly FewAreRenewed] few_are_renewed "renews the first eight holds of a client"
+        => c04_all_holds_of_a_client_are_renewed;
+    [PollOnly SecondCloseFails] second_close_fails "fails to close a client that is closed"
+        => l04_a_closed_client_refuses_every_lock;
+    [PollOnly SecondReleaseIsGone] second_release_is_gone "says of a repeated release, which has freed the lock, that it was gone"
+        => c07_a_release_that_never_arrived_is_repeated;
+    [PollOnly SecondDetachFails] second_detach_fails "detaches a hold once, and never again"
+        => c08_a_detach_without_an_answer_can_be_repeated;
     [Queued RenewedPlaceEndsEarly] renewed_place_ends_early "promises a place for longer after a renewal than it keeps it"
         => c04_a_place_is_kept_as_long_as_each_look_says;
     [PollOnly LossIsForgotten] loss_is_forgotten "answers a bearer of a lease token from its second renewal on that the lock is held"

@@ -9,6 +9,7 @@ mod backend;
 mod bug;
 mod claim;
 mod guard;
+mod habit;
 mod hasty;
 mod place;
 mod side;
@@ -22,6 +23,7 @@ use lock_core::{Clock, LockBackend, LocksBuilder};
 use self::backend::WrongBackend;
 use self::bug::{Bug, Flavour};
 use self::guard::{ConstantRng, SlowClock, StoppedClock, TimersNeverFire};
+use self::habit::WrongHabit;
 use self::hasty::HastyBackend;
 use self::side::Side;
 use self::view::WrongView;
@@ -40,7 +42,8 @@ impl SuiteMutant {
         move |right| {
             let hasty = HastyBackend::new(bug, right, Arc::clone(&side));
             let wrong = WrongBackend::new(bug, Arc::new(hasty), Arc::clone(&side));
-            Arc::new(WrongView::new(bug, Arc::new(wrong), Arc::clone(&side)))
+            let habit = WrongHabit::new(bug, Arc::new(wrong), Arc::clone(&side));
+            Arc::new(WrongView::new(bug, Arc::new(habit), Arc::clone(&side)))
         }
     }
 

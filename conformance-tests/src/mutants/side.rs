@@ -1,7 +1,7 @@
 //! What the mistakes need besides the correct store.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -23,6 +23,9 @@ pub(super) struct Side {
     silent: Mutex<HashSet<LockKey>>,
     first_label: OnceLock<Option<String>>,
     first_look: OnceLock<ClockInstant>,
+    /// Who has got the lock after a wait.
+    handed: Mutex<Vec<OwnerId>>,
+    is_deaf: AtomicBool,
     ends: Mutex<HashMap<LockKey, ClockInstant>>,
     /// Whoever has taken a lock, or a place, and has not given it up.
     contenders: Mutex<BTreeSet<Contender>>,
@@ -48,6 +51,8 @@ impl Side {
             silent: Mutex::default(),
             first_label: OnceLock::new(),
             first_look: OnceLock::new(),
+            handed: Mutex::default(),
+            is_deaf: AtomicBool::new(false),
             ends: Mutex::default(),
             contenders: Mutex::default(),
         }
@@ -124,6 +129,23 @@ impl Side {
     pub(super) fn since_first_look(&self) -> Duration {
         let now = self.clock.now();
         now.since(*self.first_look.get_or_init(|| now))
+    }
+
+    pub(super) fn hand(&self, owner: OwnerId) {
+        self.handed.lock().unwrap_or_else(PoisonError::into_inner).push(owner);
+    }
+
+    pub(super) fn was_handed(&self, owner: OwnerId) -> bool {
+        self.handed.lock().unwrap_or_else(PoisonError::into_inner).contains(&owner)
+    }
+
+    /// From now on nobody is told anything.
+    pub(super) fn deafen(&self) {
+        self.is_deaf.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_deaf(&self) -> bool {
+        self.is_deaf.load(Ordering::Relaxed)
     }
 
     /// Remembers when a lease ends that was made, or prolonged, now.

@@ -67,6 +67,9 @@ impl WrongView {
             Bug::LabelInSmallLetters => {
                 holder.label = holder.label.map(|label| label.to_lowercase());
             }
+            Bug::LabelTrimmed => {
+                holder.label = holder.label.map(|label| label.trim().to_owned());
+            }
             Bug::AgeStandsStill => {
                 holder.held_for = holder.held_for.map(|age| age.min(Duration::from_secs(3)));
             }

@@ -215,7 +215,9 @@ async fn l04_a_closed_client_refuses_every_lock(cx: Cx) -> Check {
         is_closed(lock.run(async |_| ()).await, "run")?;
         let took = cx.now().since(begun);
         ensure!(took <= cx.late(), "a closed client took {took:?} to refuse");
-        soon(&cx, cx.ttl() + cx.slack(), "another close", locks.close(cx.ttl())).await??;
+        let again =
+            soon(&cx, cx.ttl() + cx.slack(), "another close", locks.close(cx.ttl())).await?;
+        ensure!(again.is_ok(), "a client that is closed already cannot be closed: {again:?}");
     }
     guard.check().await.explain("the lock of another client, after a client was closed")?;
     guard.release().await?;

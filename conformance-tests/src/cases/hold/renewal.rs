@@ -1,6 +1,7 @@
 //! C6 and S3: what a renewal may say, and what it must not touch.
 
 use lock_core::{Claim, Effect, Released, Renewal};
+use tokio::task::JoinSet;
 
 use crate::Fault;
 use crate::cases::tools::{
@@ -28,6 +29,9 @@ cases! {
     c06_a_failed_renewal_can_be_repeated [Faults]
         "after a renewal of which any one request was lost, or had no answer in time, the same call finds the lock alive"
         covers [Renew/Held/RequestLost, Renew/Held/ReplyLost, Renew/Held/ReplyLate];
+    c04_all_holds_of_a_client_are_renewed [Lease]
+        "of the many locks that a client holds and renews at the same moments, each is kept"
+        covers [Renew/Held/Plain];
     c06_a_check_after_an_unknown_try_asks [Faults]
         "a check after a try without an answer does not report a held lock as Lost"
         covers [Check/Unknown/Plain];
@@ -56,6 +60,40 @@ cases! {
     s03_a_late_guard_does_not_touch_the_next_holder [Faults]
         "a guard that was lost and is released later leaves the next holder alone"
         guards [Release/Lost/OtherHolder, Release/Lost/Unreachable];
+}
+
+async fn c04_all_holds_of_a_client_are_renewed(cx: Cx) -> Check {
+    const HOLDS: usize = 24;
+    let (a, b) = (cx.backend().await?, cx.backend().await?);
+    let mut all = Vec::new();
+    for n in 0..HOLDS {
+        let lock = format!("lock {n}");
+        let mut claim = a.claim(cx.request_for(&lock, cx.ttl() * 2)?)?;
+        granted(&mut *claim).await?;
+        all.push((lock, claim));
+    }
+    for _ in 0..4 {
+        cx.sleep(cx.ttl() * 2 / 3).await;
+        let begun = cx.now();
+        let mut renewals = JoinSet::new();
+        for (lock, mut claim) in all.drain(..) {
+            renewals.spawn(async move { (claim.renew().await, lock, claim) });
+        }
+        while let Some(done) = renewals.join_next().await {
+            let (renewal, lock, claim) = done?;
+            let renewal = renewal?;
+            if cx.now().since(begun) >= cx.ttl() {
+                return Err(Stop::late("the machine was too slow to renew in time"));
+            }
+            ensure!(matches!(renewal, Renewal::Alive { .. }), "a renewal in time says {renewal:?}");
+            all.push((lock, claim));
+        }
+    }
+    for (lock, claim) in &mut all {
+        still_held(&cx, &b, lock, "after its renewals, together with those of others").await?;
+        claim.release().await?;
+    }
+    Ok(())
 }
 
 async fn c06_a_renewal_after_the_end_is_lost(cx: Cx) -> Check {

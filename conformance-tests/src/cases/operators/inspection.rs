@@ -4,10 +4,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use lock_core::{Binding, ErrorKind, HolderMark, LockBackend, Locks, Released};
+use lock_core::{Binding, ErrorKind, HolderMark, LockBackend, Locks, Released, Renewal};
 
 use crate::cases::tools::layer::Forward;
-use crate::cases::tools::{error_kind, free_soon, lost_reason, soon, still_held, take, take_for};
+use crate::cases::tools::{
+    admin, answered, at_each_await, error_kind, free_soon, holds, lost_reason, soon, still_held,
+    take, take_for,
+};
+use crate::context::cancel::drop_after;
 use crate::context::{Cx, busy};
 use crate::runner::case::cases;
 use crate::runner::check::{Check, ensure, fail};
@@ -30,6 +34,9 @@ cases! {
         covers [Inspect/Open/Plain, Inspect/Open/OtherReleases, Inspect/Open/Expiry,
             List/Open/Plain, List/Open/OtherReleases, List/Open/Expiry]
         guards [Inspect/Free/Plain, Inspect/Free/OtherReleases, Inspect/Free/Expiry];
+    c08_a_dropped_inspection_disturbs_nobody [Inspect]
+        "an inspection, or a list, that is dropped at any await leaves its client's claims and later inspections alone"
+        covers [Inspect/Open/OtherHolder, List/Open/OtherHolder];
     c13_inspection_counts_the_waiters [Inspect, Fair]
         "inspection counts the waiters, but no longer those that have given up"
         covers [Inspect/Open/QueueBehind]
@@ -46,6 +53,33 @@ cases! {
         "inspection that the store does not declare is refused by a typed error"
         covers [Inspect/Open/Plain, List/Open/Plain, ForceRelease/Open/Plain]
         guards [Inspect/Free/Plain, ForceRelease/Free/Plain];
+}
+
+async fn c08_a_dropped_inspection_disturbs_nobody(cx: Cx) -> Check {
+    let a = cx.backend().await?;
+    let (key, admin) = (cx.key("lock")?, admin(&a)?);
+    let mut holder = holds(&cx, &a, "lock").await?;
+    for call in ["inspect", "list"] {
+        at_each_await(call, async |polls| {
+            let done = match call {
+                "inspect" => drop_after(polls, admin.inspect(&key)).await.done()?,
+                _ => drop_after(polls, admin.list(key.prefix(), key.name())).await.done()?,
+            };
+            let after = format!("after {call} was dropped at await {polls}");
+            match answered(&cx, cx.slack(), async || holder.renew().await).await {
+                Ok(Renewal::Alive { .. }) => {}
+                other => fail!("{after}, a renewal is answered {other:?}"),
+            }
+            match answered(&cx, cx.slack(), async || admin.inspect(&key).await).await {
+                Ok(Some(_)) => {}
+                other => fail!("{after}, an inspection is answered {other:?}"),
+            }
+            Ok(done)
+        })
+        .await?;
+    }
+    holder.release().await?;
+    Ok(())
 }
 
 async fn c10_the_store_works_behind_a_layer(cx: Cx) -> Check {

@@ -10,7 +10,7 @@ use lock_core::{
 };
 
 use crate::cases::tools::{admin, holds, queues, renewed, still_held};
-use crate::context::{Cx, granted};
+use crate::context::{Cx, busy, granted};
 use crate::runner::case::cases;
 use crate::runner::check::{Check, ensure, fail};
 
@@ -58,7 +58,9 @@ async fn c01_inspection_shows_what_was_asked_for(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
     let key = cx.key("lock")?;
     let mut marks = Vec::new();
-    for label in [Some("Host-7/42 Ünï"), None, Some("%_'\\ {}"), Some(&*"x".repeat(200))] {
+    for label in
+        [Some("Host-7/42 Ünï"), None, Some(" a blank "), Some("%_'\\ {}"), Some(&*"x".repeat(200))]
+    {
         let label = label.map(ToOwned::to_owned);
         let request = cx.request_for("lock", cx.long_ttl())?.with_label(label.clone());
         let owner = request.owner;
@@ -192,7 +194,10 @@ async fn c01_inspection_follows_the_hold(cx: Cx) -> Check {
     granted(&mut *first).await?;
     follows(since, "after a repeated try").await?;
     // A waiter that is handed the lock holds it from then on.
-    let mut next = queues(&cx, &b, "lock").await?;
+    let request = cx.request_for("lock", cx.long_ttl())?.with_wait(true);
+    let owner = request.owner;
+    let mut next = b.claim(request)?;
+    busy(&mut *next).await?;
     cx.sleep(pause).await;
     let handed = async {
         first.release().await?;
@@ -200,6 +205,8 @@ async fn c01_inspection_follows_the_hold(cx: Cx) -> Check {
     };
     let (since, _) = Between::of(&cx, handed).await?;
     follows(since, "after the lock was passed on").await?;
+    let holder = shown(&b, &key).await?;
+    ensure!(holder.owner == Some(owner), "{owner:?} was next, and {:?} is shown", holder.owner);
     cx.sleep(pause).await;
     follows(since, "after the lock was passed on").await?;
     next.release().await?;
@@ -216,7 +223,7 @@ async fn c13_inspection_counts_no_place_that_has_ended(cx: Cx) -> Check {
     let mut holder = holds(&cx, &a, "lock").await?;
     let mut patient = queues(&cx, &b, "lock").await?;
     let mut dead = cx.waiting_claim(&b, "lock")?;
-    crate::context::busy(&mut *dead).await?;
+    busy(&mut *dead).await?;
     let before = waiters().await?;
     ensure!(before.is_none_or(|n| n == 2), "two wait, and {before:?} are shown");
     drop(dead);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lock_core::{Attempt, Claim, LockBackend, Released, Victim};
+use lock_core::{Attempt, Claim, LockBackend, Released, Renewal, Victim};
 
 use crate::cases::tools::{admin, holds, queues, served_in_order, soon, still_held};
 use crate::context::{Cx, busy, granted};
@@ -22,6 +22,12 @@ cases! {
     c05_a_forced_release_is_pushed [Inspect, Push]
         "changed returns when the lock is taken away from its holder"
         covers [Changed/Waiting/Forced];
+    c05_closing_a_client_deafens_no_other [Push]
+        "after a client was closed, changed of another client's waiter returns when the holder releases"
+        covers [Changed/Waiting/OtherReleases];
+    c05_who_was_handed_the_lock_is_told_of_its_loss [Inspect, Push]
+        "changed of a holder which had waited for the lock returns when the lock is taken away, and is silent before"
+        covers [Changed/Held/Forced];
     s03_a_forced_release_of_a_waiter_does_nothing [Inspect]
         "a forced release that names a waiter takes neither the lock from its holder nor the place from the waiter"
         covers [ForceRelease/Open/OtherHolder];
@@ -93,6 +99,45 @@ async fn c05_a_forced_release_is_pushed(cx: Cx) -> Check {
     soon(&cx, cx.slack(), "a waiter is told of a forced release", waiting).await??
 }
 
+async fn c05_closing_a_client_deafens_no_other(cx: Cx) -> Check {
+    let (a, b, closed) = (cx.backend().await?, cx.backend().await?, cx.backend().await?);
+    let mut holder = holds(&cx, &a, "lock").await?;
+    let waiting = pushed(queues(&cx, &b, "lock").await?);
+    drop(queues(&cx, &closed, "lock").await?);
+    closed.close().await?;
+    cx.sleep(cx.ttl() / 4).await;
+    holder.release().await?;
+    soon(&cx, cx.slack(), "a waiter of another client is told of a release", waiting).await??
+}
+
+async fn c05_who_was_handed_the_lock_is_told_of_its_loss(cx: Cx) -> Check {
+    /// What there is to tell of a connection, and of pushes that came together with the answer.
+    const MOST: u32 = 20;
+    let (a, b) = (cx.backend().await?, cx.backend().await?);
+    let mut first = holds(&cx, &a, "lock").await?;
+    let mut next = b.claim(cx.request_for("lock", cx.long_ttl())?.with_wait(true))?;
+    busy(&mut *next).await?;
+    first.release().await?;
+    soon(&cx, cx.slack(), "a waiter is told of a release", async {
+        while !matches!(next.try_acquire().await?, Attempt::Granted { .. }) {
+            next.changed().await?;
+        }
+        Check::Ok(())
+    })
+    .await??;
+    let mut told = 0;
+    while soon(&cx, cx.ttl() / 4, "a change", next.changed()).await.is_ok() {
+        told += 1;
+        ensure!(told < MOST, "a holder whose lock nobody touches was told of {told} changes");
+    }
+    force(&cx, &a).await?;
+    soon(&cx, cx.slack(), "a holder is told that its lock was taken away", next.changed())
+        .await??;
+    let check = next.check().await?;
+    ensure!(check == Renewal::Lost, "after a forced release a check says {check:?}");
+    Ok(())
+}
+
 async fn s03_a_forced_release_of_a_waiter_does_nothing(cx: Cx) -> Check {
     let (a, b, c) = (cx.backend().await?, cx.backend().await?, cx.backend().await?);
     let mut holder = holds(&cx, &a, "lock").await?;
@@ -115,12 +160,19 @@ async fn s03_a_forced_release_of_a_waiter_does_nothing(cx: Cx) -> Check {
 
 async fn c05_a_declined_lock_is_pushed_on(cx: Cx) -> Check {
     let (a, b, c) = (cx.backend().await?, cx.backend().await?, cx.backend().await?);
-    let mut holder = holds(&cx, &a, "lock").await?;
-    let mut chosen = queues(&cx, &b, "lock").await?;
-    let waiting = pushed(queues(&cx, &c, "lock").await?);
-    cx.sleep(cx.ttl() / 4).await;
-    holder.release().await?;
-    // By now a store that hands over has given it to `chosen`, who no longer wants it.
-    chosen.release().await?;
-    soon(&cx, cx.slack(), "the next waiter is told that the lock was declined", waiting).await??
+    for has_heard in [false, true] {
+        let mut holder = holds(&cx, &a, "lock").await?;
+        let mut chosen = queues(&cx, &b, "lock").await?;
+        let waiting = pushed(queues(&cx, &c, "lock").await?);
+        cx.sleep(cx.ttl() / 4).await;
+        holder.release().await?;
+        // By now a store that hands over has given it to `chosen`, who no longer wants it.
+        if has_heard {
+            soon(&cx, cx.slack(), "the first waiter is told", chosen.changed()).await??;
+        }
+        chosen.release().await?;
+        let what = "the next waiter is told that the lock was declined";
+        soon(&cx, cx.slack(), what, waiting).await???;
+    }
+    Ok(())
 }

@@ -21,6 +21,9 @@ cases! {
     c05_a_change_during_the_look_is_not_missed [Push]
         "a release during try_acquire makes a later call of changed return"
         covers [Changed/Waiting/OtherReleases, TryAcquire/New/OtherReleases];
+    c05_a_change_after_an_error_is_not_missed [Push, Faults]
+        "a waiter of which a call had no answer is told of a release that comes later"
+        covers [Changed/Waiting/ReplyLost, Changed/Waiting/OtherReleases];
     c05_a_dropped_wait_misses_nothing [Push]
         "changed, dropped at any await, does not swallow a change"
         covers [Changed/Waiting/Dropped, Changed/Waiting/OtherReleases];
@@ -65,6 +68,36 @@ cases! {
     c13_a_timed_out_waiter_passes_it_on []
         "an acquire that runs out of time does not keep the next waiter waiting"
         guards [AcquireTimeout/Waiting/Plain, AcquireTimeout/Waiting/QueueBehind];
+}
+
+async fn c05_a_change_after_an_error_is_not_missed(cx: Cx) -> Check {
+    let (holder, link) = (cx.backend().await?, cx.link().await?);
+    for call in ["try_acquire", "renew", "check"] {
+        let mut held = holds(&cx, &holder, call).await?;
+        let mut waiter =
+            link.backend.claim(cx.request_for(call, cx.long_ttl())?.with_wait(true))?;
+        busy(&mut *waiter).await?;
+        link.inject(Fault::LoseNextReply).await?;
+        let _ = match call {
+            "try_acquire" => waiter.try_acquire().await.err(),
+            "renew" => waiter.renew().await.err(),
+            _ => waiter.check().await.err(),
+        };
+        // What is not granted yet is waited for, and not asked for again and again.
+        let waiting = tokio::spawn(async move {
+            loop {
+                waiter.changed().await?;
+                if let Ok(Attempt::Granted { .. }) = waiter.try_acquire().await {
+                    return waiter.release().await;
+                }
+            }
+        });
+        cx.sleep(cx.ttl() / 2).await;
+        held.release().await?;
+        let what = format!("a waiter whose {call} had no answer is told of a release");
+        soon(&cx, cx.slack(), &what, waiting).await???;
+    }
+    Ok(())
 }
 
 async fn c05_a_release_is_pushed(cx: Cx) -> Check {
@@ -342,10 +375,14 @@ async fn c13_a_waiter_that_gives_up_leaves_no_place(cx: Cx) -> Check {
     let (a, b, c) = (cx.backend().await?, cx.backend().await?, cx.backend().await?);
     let mut holder = holds(&cx, &a, "lock").await?;
     let mut impatient = queues(&cx, &b, "lock").await?;
+    // Of the same client, which speaks for each of its waiters alone.
+    let mut patient = queues(&cx, &b, "lock").await?;
     let mut next = queues(&cx, &c, "lock").await?;
     impatient.release().await?;
     busy(&mut *next).await?;
     holder.release().await?;
+    granted(&mut *patient).await?;
+    patient.release().await?;
     granted(&mut *next).await?;
     next.release().await?;
     Ok(())

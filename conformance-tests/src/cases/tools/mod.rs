@@ -109,6 +109,11 @@ impl Disturbed {
         self.skip == 0 && self.fault == Fault::LoseNextReply
     }
 
+    /// Whether the store hears nothing of the call.
+    pub(super) fn loses_the_first_request(&self) -> bool {
+        self.is_met.get() && self.skip == 0 && self.fault == Fault::LoseNextRequest
+    }
+
     pub(super) fn after(&self, call: &str) -> String {
         format!("after {:?} at request {} of {call}", self.fault, self.skip + 1)
     }

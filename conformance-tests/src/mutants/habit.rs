@@ -1,0 +1,303 @@
+//! A client that makes one mistake the second time, after a hand-over, or for other claims than the one that was
+//! asked: what a short look at a store does not see.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_core::{
+    Attempt, Bytes, Capabilities, Claim, ClaimRequest, Error, ErrorKind, Finding, LockAdmin,
+    LockBackend, LockInfo, LockKey, OwnerId, Released, Renewal, Result, Victim,
+};
+
+use super::bug::Bug;
+use super::side::Side;
+
+/// How many holds a client renews that forgets the others.
+const FEW: usize = 8;
+
+/// What the claims of one client share.
+#[derive(Debug, Default)]
+struct Shared {
+    waiting: Vec<ClaimRequest>,
+    held: Vec<OwnerId>,
+    is_closed: bool,
+    is_poisoned: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct WrongHabit {
+    bug: Bug,
+    right: Arc<dyn LockBackend>,
+    side: Arc<Side>,
+    shared: Arc<Mutex<Shared>>,
+}
+
+fn locked(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn broken(what: &str) -> Error {
+    Error::new(ErrorKind::Store, what.to_owned())
+}
+
+impl WrongHabit {
+    pub(super) fn new(bug: Bug, right: Arc<dyn LockBackend>, side: Arc<Side>) -> Self {
+        Self { bug, right, side, shared: Arc::default() }
+    }
+
+    fn below(&self) -> Result<&dyn LockAdmin> {
+        self.right.admin().ok_or_else(|| Error::unsupported("the store below has no inspection"))
+    }
+
+    fn shown(&self, mut info: LockInfo) -> LockInfo {
+        if self.bug == Bug::HandedIsHidden
+            && let Some(holder) = &mut info.holder
+        {
+            holder.owner = holder.owner.filter(|owner| !self.side.was_handed(*owner));
+        }
+        info
+    }
+}
+
+#[async_trait]
+impl LockBackend for WrongHabit {
+    fn name(&self) -> &'static str {
+        self.right.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.right.capabilities()
+    }
+
+    fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
+        Ok(Box::new(HabitClaim {
+            bug: self.bug,
+            right: self.right.claim(request.clone())?,
+            store: Arc::clone(&self.right),
+            side: Arc::clone(&self.side),
+            shared: Arc::clone(&self.shared),
+            request,
+            past: Past::default(),
+        }))
+    }
+
+    async fn ping(&self) -> Result<()> {
+        self.right.ping().await
+    }
+
+    async fn close(&self) -> Result<()> {
+        if self.bug == Bug::CloseDeafens {
+            self.side.deafen();
+        }
+        let was_closed = std::mem::replace(&mut locked(&self.shared).is_closed, true);
+        if was_closed && self.bug == Bug::SecondCloseFails {
+            return Err(broken("it is closed"));
+        }
+        self.right.close().await
+    }
+
+    fn admin(&self) -> Option<&dyn LockAdmin> {
+        self.right.admin().is_some().then_some(self as &dyn LockAdmin)
+    }
+}
+
+/// Leaves the client unusable if it is dropped before its call is done.
+struct UnderWay {
+    shared: Arc<Mutex<Shared>>,
+    is_done: bool,
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        locked(&self.shared).is_poisoned |= !self.is_done;
+    }
+}
+
+#[async_trait]
+impl LockAdmin for WrongHabit {
+    async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
+        let is_done = self.bug != Bug::DroppedInspectPoisons;
+        let mut call = UnderWay { shared: Arc::clone(&self.shared), is_done };
+        let found = self.below()?.inspect(key).await;
+        call.is_done = true;
+        Ok(found?.map(|info| self.shown(info)))
+    }
+
+    async fn list(&self, prefix: &str, name_start: &str) -> Result<Vec<LockInfo>> {
+        let list = self.below()?.list(prefix, name_start).await?;
+        Ok(list.into_iter().map(|info| self.shown(info)).collect())
+    }
+
+    async fn force_release(&self, key: &LockKey, victim: &Victim) -> Result<Released> {
+        self.below()?.force_release(key, victim).await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        self.below()?.diagnose().await
+    }
+
+    async fn recover(&self) -> Result<()> {
+        self.below()?.recover().await
+    }
+}
+
+/// What a claim remembers of its own past.
+#[derive(Debug, Default)]
+struct Past {
+    looks: u32,
+    changes: u32,
+    has_failed: bool,
+    is_granted: bool,
+    was_handed: bool,
+    has_released: bool,
+    has_detached: bool,
+}
+
+#[derive(Debug)]
+struct HabitClaim {
+    bug: Bug,
+    right: Box<dyn Claim>,
+    store: Arc<dyn LockBackend>,
+    side: Arc<Side>,
+    shared: Arc<Mutex<Shared>>,
+    request: ClaimRequest,
+    past: Past,
+}
+
+impl HabitClaim {
+    fn usable(&self) -> Result<()> {
+        let is_poisoned = locked(&self.shared).is_poisoned;
+        if is_poisoned { Err(broken("the connection is out of step")) } else { Ok(()) }
+    }
+
+    fn waits(&self) -> bool {
+        self.request.wait && !self.past.is_granted
+    }
+
+    fn granted(&mut self) {
+        if std::mem::replace(&mut self.past.is_granted, true) {
+            return;
+        }
+        self.past.was_handed = self.past.looks > 1;
+        if self.past.was_handed {
+            self.side.hand(self.request.owner);
+        }
+        let mut shared = locked(&self.shared);
+        shared.waiting.retain(|other| other.owner != self.request.owner);
+        shared.held.push(self.request.owner);
+    }
+
+    fn is_forgotten(&self) -> bool {
+        let place = locked(&self.shared).held.iter().position(|owner| *owner == self.request.owner);
+        self.bug == Bug::FewAreRenewed && place.is_some_and(|place| place >= FEW)
+    }
+
+    async fn is_chosen(&mut self, owner: OwnerId) -> Result<bool> {
+        let admin = self.store.admin().ok_or_else(|| broken("it shows no holder"))?;
+        let holder = admin.inspect(&self.request.key).await?.and_then(|info| info.holder);
+        Ok(holder.and_then(|holder| holder.owner) == Some(owner))
+    }
+
+    /// Gives up the places of all who wait at this client.
+    async fn all_leave(&mut self) -> Result<()> {
+        let others = locked(&self.shared).waiting.clone();
+        for other in others {
+            let is_other = other.key == self.request.key && other.owner != self.request.owner;
+            if is_other && !self.is_chosen(other.owner).await? {
+                self.store.claim(other)?.release().await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Claim for HabitClaim {
+    async fn try_acquire(&mut self) -> Result<Attempt> {
+        self.usable()?;
+        let answer = self.right.try_acquire().await;
+        self.past.looks += 1;
+        self.past.has_failed |= answer.is_err();
+        let mut answer = answer?;
+        match &mut answer {
+            Attempt::Granted { .. } => self.granted(),
+            Attempt::Busy(busy) => {
+                self.past.is_granted = false;
+                if self.request.wait && self.past.looks == 1 {
+                    locked(&self.shared).waiting.push(self.request.clone());
+                }
+                if self.bug == Bug::HintOfZeroLater && self.past.looks > 1 {
+                    busy.retry_after = Some(Duration::ZERO);
+                }
+            }
+            _ => {}
+        }
+        Ok(answer)
+    }
+
+    async fn renew(&mut self) -> Result<Renewal> {
+        self.usable()?;
+        if self.is_forgotten() {
+            return Ok(Renewal::Alive { valid_for: Some(self.request.ttl) });
+        }
+        let answer = self.right.renew().await;
+        self.past.has_failed |= answer.is_err();
+        answer
+    }
+
+    async fn check(&mut self) -> Result<Renewal> {
+        self.usable()?;
+        let answer = self.right.check().await;
+        self.past.has_failed |= answer.is_err();
+        answer
+    }
+
+    async fn release(&mut self) -> Result<Released> {
+        self.usable()?;
+        if self.bug == Bug::OneLeavesForAll && self.waits() {
+            self.all_leave().await?;
+        }
+        let owner = self.request.owner;
+        locked(&self.shared).waiting.retain(|other| other.owner != owner);
+        let was_told = self.bug == Bug::DeclineKeeps && self.waits() && self.past.changes > 0;
+        if was_told && self.is_chosen(owner).await? {
+            return Ok(Released::Freed);
+        }
+        let again = std::mem::replace(&mut self.past.has_released, true);
+        let released = self.right.release().await?;
+        let hides = self.bug == Bug::SecondReleaseIsGone && again;
+        Ok(if hides { Released::AlreadyGone } else { released })
+    }
+
+    async fn changed(&mut self) -> Result<()> {
+        let holds_by_hand_over = self.past.is_granted && self.past.was_handed;
+        let is_deaf = match self.bug {
+            Bug::ChangedOnce => self.past.changes > 0,
+            Bug::HandedIsNotTold => holds_by_hand_over,
+            Bug::DeafAfterError => self.past.has_failed,
+            Bug::CloseDeafens => self.side.is_deaf(),
+            _ => false,
+        };
+        if is_deaf {
+            return std::future::pending().await;
+        }
+        if self.bug == Bug::HandedIsToldAlways && holds_by_hand_over {
+            return Ok(());
+        }
+        self.right.changed().await?;
+        if self.bug == Bug::CloseDeafens && self.side.is_deaf() {
+            return std::future::pending().await;
+        }
+        self.past.changes += 1;
+        Ok(())
+    }
+
+    async fn detach(&mut self) -> Result<Bytes> {
+        let again = std::mem::replace(&mut self.past.has_detached, true);
+        if again && self.bug == Bug::SecondDetachFails {
+            return Err(Error::unsupported("it is detached already"));
+        }
+        self.right.detach().await
+    }
+}
