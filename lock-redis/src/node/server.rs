@@ -22,7 +22,7 @@ use super::reply::ReplyReader;
 use super::script::ScriptCall;
 use super::server_health::{Listener, ServerHealth};
 use crate::error::{RequestStage, from_redis};
-use crate::names::escape_glob;
+use crate::names::{Keys, escape_glob};
 
 pub(crate) const CONNECT_TIMEOUT: Parameter<Between> = Parameter {
     name: "lock_connect_timeout",
@@ -171,14 +171,14 @@ impl Node {
     }
 
     /// The locks that `lock_of` reads in the names of keys, found by a walk through all keys with `SCAN`, which
-    /// does not block the server. `rest` matches what these names have behind the name of the lock. Some
-    /// locks are listed more than once.
+    /// does not block the server. `rest` matches what these names have behind the name of the lock. With each
+    /// lock, whether it was found by an auxiliary key. Some are listed more than once.
     pub(crate) async fn find(
         &self,
         (prefix, name_start): (&str, &str),
         (rest, lock_of): (&str, fn(&str) -> Option<&str>),
         limit: Duration,
-    ) -> Result<Vec<LockKey>> {
+    ) -> Result<Vec<(LockKey, bool)>> {
         // The auxiliary key contains the lock key, with or without braces.
         let start = LockKey::encoded_start(prefix, name_start);
         let pattern = format!("*{}*{rest}", escape_glob(&start));
@@ -194,7 +194,7 @@ impl Node {
             for at in 0..found.len() {
                 let Ok(found) = std::str::from_utf8(found.bytes(at)?) else { continue };
                 let key = lock_of(found).and_then(|lock| LockKey::decode(lock).ok());
-                keys.extend(key.filter(wanted));
+                keys.extend(key.filter(wanted).map(|key| (key, Keys::is_part(found))));
             }
             cursor = reply.bytes(0)?.to_vec();
             if cursor == b"0" {

@@ -53,7 +53,7 @@ impl LockAdmin for RedlockBackend {
         });
         // What is held, is held on a quorum, so any quorum knows of it.
         let answers = round.gather(self.quorum.needed(), self.quorum.clock(), |_| true).await?;
-        let keys: BTreeSet<_> = answers.into_iter().flatten().collect();
+        let keys: BTreeSet<_> = answers.into_iter().flatten().map(|(key, _)| key).collect();
         let keys: Vec<_> = keys.into_iter().collect();
         let mut locks = Vec::with_capacity(keys.len());
         for keys in keys.chunks(BATCH) {

@@ -8,7 +8,7 @@ use lock_core::{
 };
 use redis::Value;
 
-use super::scripts::{FORCE, INSPECT};
+use super::scripts::{FORCE, HELD, INSPECT};
 use super::{RedisBackend, holder};
 use crate::names::Keys;
 use crate::node::{Info, Node, ReplyReader};
@@ -17,6 +17,8 @@ use crate::node::{Info, Node, ReplyReader};
 const LIMIT: Duration = Duration::from_secs(5);
 /// How many locks one request reads.
 const BATCH: usize = 100;
+/// How many keys one request looks at that may be locks.
+const STRINGS: usize = 1_000;
 
 /// A queue, or what may be a lock.
 fn queued_or_held(found: &str) -> Option<&str> {
@@ -26,7 +28,7 @@ fn queued_or_held(found: &str) -> Option<&str> {
 #[async_trait]
 impl LockAdmin for RedisBackend {
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
-        let mut found = self.look_at(std::slice::from_ref(key), false).await?;
+        let mut found = self.look_at(std::slice::from_ref(key)).await?;
         Ok(found.pop())
     }
 
@@ -36,11 +38,17 @@ impl LockAdmin for RedisBackend {
     async fn list(&self, prefix: &str, name_start: &str) -> Result<Vec<LockInfo>> {
         let wanted = (prefix, name_start);
         let found = self.client.node.find(wanted, ("", queued_or_held), LIMIT).await?;
-        let keys: BTreeSet<_> = found.into_iter().collect();
+        let (queued, maybe): (Vec<_>, Vec<_>) =
+            found.into_iter().partition(|(_, is_part)| *is_part);
+        let mut keys: BTreeSet<_> = queued.into_iter().map(|(key, _)| key).collect();
+        let maybe: Vec<_> = maybe.into_iter().map(|(key, _)| key).collect();
+        for strings in maybe.chunks(STRINGS) {
+            keys.extend(self.held_among(strings).await?);
+        }
         let keys: Vec<_> = keys.into_iter().collect();
         let mut locks = Vec::with_capacity(keys.len());
         for keys in keys.chunks(BATCH) {
-            locks.extend(self.look_at(keys, true).await?);
+            locks.extend(self.look_at(keys).await?);
         }
         Ok(locks)
     }
@@ -65,11 +73,30 @@ impl LockAdmin for RedisBackend {
 }
 
 impl RedisBackend {
-    /// Those of `keys` that are held or waited for; `ours` leaves out what only a plain client has.
-    async fn look_at(&self, keys: &[LockKey], ours: bool) -> Result<Vec<LockInfo>> {
+    /// Those of `keys` that hold a lock of this library.
+    async fn held_among(&self, keys: &[LockKey]) -> Result<Vec<LockKey>> {
+        let names: Vec<_> = keys.iter().map(LockKey::encode).collect();
+        let are_held = |value: Value| {
+            let reply = ReplyReader::new("a listing", &value)?;
+            if reply.len() != keys.len() {
+                return Err(reply.wrong());
+            }
+            (0..keys.len()).map(|at| Ok(reply.number(at)? == 1)).collect::<Result<Vec<_>>>()
+        };
+        let held = self.client.node.ask(HELD.call().keys(&names), LIMIT, are_held).await?;
+        Ok(keys
+            .iter()
+            .zip(held)
+            .filter(|(_, is_held)| *is_held)
+            .map(|(key, _)| key.clone())
+            .collect())
+    }
+
+    /// Those of `keys` that are held or waited for.
+    async fn look_at(&self, keys: &[LockKey]) -> Result<Vec<LockInfo>> {
         let names: Vec<_> = keys.iter().map(Keys::new).collect();
         let parts: Vec<_> = names.iter().map(Keys::parts).collect();
-        let mut call = INSPECT.call().flag(ours);
+        let mut call = INSPECT.call();
         for (names, parts) in names.iter().zip(&parts) {
             call = call.key(&names.lock).keys(parts);
         }

@@ -94,6 +94,29 @@ async fn a_foreign_lock_of_another_type_is_busy() {
     );
 }
 
+/// All strings of the database are met, and those of others are left out, unless one of us waits for them.
+#[tokio::test]
+async fn a_list_has_our_locks_among_other_keys() {
+    let server = server().await;
+    let (locks, mut plain) = (locks(&server).await, plain(&server).await);
+    for n in 0..2_500 {
+        run(&mut plain, &["SET", &format!("job:{n}"), "cached"]).await;
+    }
+    run(&mut plain, &["HSET", "job:hash", "a", "b"]).await;
+    let _held = locks.named("job:held").unwrap().acquire().await.unwrap();
+    let lock = locks.named("job:7").unwrap();
+    let waiter = tokio::spawn(async move { lock.acquire().await });
+    common::until("it waits", Duration::from_secs(20), async || {
+        common::queued(&mut plain, "job:7").await.len() == 1
+    })
+    .await;
+    let listed = locks.list("job:").await.unwrap();
+    let shown: Vec<_> =
+        listed.iter().map(|info| (info.key.name(), info.holder.is_some(), info.waiters)).collect();
+    assert_eq!(shown, [("job:7", true, Some(1)), ("job:held", true, Some(0))]);
+    waiter.abort();
+}
+
 /// What another version has written is not understood, and so is neither waited for nor taken for a plain client's.
 #[tokio::test]
 async fn a_lock_of_another_version_is_a_clear_error() {

@@ -1,11 +1,11 @@
--- KEYS: for each lock the lock, the queue, the waiters. ARGV: 1 to leave out what only a plain client has.
+-- KEYS: for each lock the lock, the queue, the waiters.
 -- Answers for each: {held, mark or '', ms left, record or '', waiters, µs on the server's clock}.
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
-local digits = string.format('%.0f', now)
 
 -- Places that have lapsed go when their turn comes; a long queue is not looked through.
-local function waiting(queue, waiters, places)
+local function waiting(queue, waiters)
+  local places = redis.call('ZCARD', queue)
   if places == 0 or places > 256 then return places end
   local count = 0
   for _, place in ipairs(redis.call('ZRANGE', queue, 0, -1)) do
@@ -17,15 +17,9 @@ end
 
 local out = {}
 for k = 1, #KEYS, 3 do
-  local places = redis.call('ZCARD', KEYS[k + 1])
-  -- A foreign value can be of any length, and a listing meets all that a database has.
-  if ARGV[1] == '1' and places == 0 and redis.pcall('GETRANGE', KEYS[k], 0, 8) ~= 'distlock1' then
-    out[#out + 1] = {0, '', -1, '', 0, digits}
-  else
-    local value = value_of(KEYS[k])
-    local mark, record = shown_of(value)
-    out[#out + 1] = {value == false and 0 or 1, mark, redis.call('PTTL', KEYS[k]), record,
-      waiting(KEYS[k + 1], KEYS[k + 2], places), digits}
-  end
+  local value = value_of(KEYS[k])
+  local mark, record = shown_of(value)
+  out[#out + 1] = {value == false and 0 or 1, mark, redis.call('PTTL', KEYS[k]), record,
+    waiting(KEYS[k + 1], KEYS[k + 2]), string.format('%.0f', now)}
 end
 return out

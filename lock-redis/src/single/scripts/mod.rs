@@ -10,6 +10,7 @@ scripts! {
     DECLINE = "keys" "../../shared_lua/value" "record" "turn" "grant" "queue" "decline";
     RENEW = "../../shared_lua/value" "../../shared_lua/shared" "record" "reading" "renew";
     INSPECT = "../../shared_lua/value" "../../shared_lua/shared" "reading" "inspect";
+    HELD = "held";
     PROBE = "../../shared_lua/try" "probe";
 }
 
