@@ -14,7 +14,8 @@ end
 local place = me .. '|' .. client
 -- It stands in the queue already.
 local score = wait and not letter and redis.call('ZSCORE', queue, place)
-local handed, _, _, _, chosen = read_lock(holder)
+local value, record, handed, chosen
+if holder then value, record, handed, chosen = shown_of(holder) end
 
 -- A client that speaks is not suspect, but for the turn that it is just given. 1: this one was, and has lost places.
 -- When the memory is full a script goes on after a write that needs none, such as this one: that is for
@@ -35,7 +36,7 @@ end
 -- This try was under way when its owner gave everything up.
 if has_gone then return {2} end
 
-if is_of_another_version(holder) then
+if record == 'unknown' then
   error('DISTLOCK the lock ' .. lock .. ' is held by another version of distlock: let all its users have the same one')
 end
 
@@ -80,7 +81,6 @@ if holder == false then
   end
   again = pause
 else
-  local value, record = shown_of(holder)
   shown = {value, record, digits}
   -- A plain client has it.
   if wait and not handed then
