@@ -56,6 +56,15 @@ impl<'a> ReplyReader<'a> {
         (0..number).map(|at| read(all.list(at)?)).collect()
     }
 
+    /// Reads a list of so many numbers.
+    pub(crate) fn numbers(what: &'a str, value: &'a Value, number: usize) -> Result<Vec<i64>> {
+        let all = Self::new(what, value)?;
+        if all.len() != number {
+            return Err(all.wrong());
+        }
+        (0..number).map(|at| all.number(at)).collect()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.items.len()
     }

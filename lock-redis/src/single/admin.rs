@@ -38,11 +38,15 @@ impl LockAdmin for RedisBackend {
     async fn list(&self, prefix: &str, name_start: &str) -> Result<Vec<LockInfo>> {
         let wanted = (prefix, name_start);
         let found = self.client.node.find(wanted, ("", queued_or_held), LIMIT).await?;
-        let (queued, maybe): (Vec<_>, Vec<_>) =
-            found.into_iter().partition(|(_, is_part)| *is_part);
-        let mut keys: BTreeSet<_> = queued.into_iter().map(|(key, _)| key).collect();
-        let maybe: Vec<_> = maybe.into_iter().map(|(key, _)| key).collect();
-        for strings in maybe.chunks(STRINGS) {
+        let (mut keys, mut strings) = (BTreeSet::new(), Vec::new());
+        for (key, is_queued) in found {
+            if is_queued {
+                keys.insert(key);
+            } else {
+                strings.push(key);
+            }
+        }
+        for strings in strings.chunks(STRINGS) {
             keys.extend(self.held_among(strings).await?);
         }
         let keys: Vec<_> = keys.into_iter().collect();
@@ -76,20 +80,10 @@ impl RedisBackend {
     /// Those of `keys` that hold a lock of this library.
     async fn held_among(&self, keys: &[LockKey]) -> Result<Vec<LockKey>> {
         let names: Vec<_> = keys.iter().map(LockKey::encode).collect();
-        let are_held = |value: Value| {
-            let reply = ReplyReader::new("a listing", &value)?;
-            if reply.len() != keys.len() {
-                return Err(reply.wrong());
-            }
-            (0..keys.len()).map(|at| Ok(reply.number(at)? == 1)).collect::<Result<Vec<_>>>()
-        };
-        let held = self.client.node.ask(HELD.call().keys(&names), LIMIT, are_held).await?;
-        Ok(keys
-            .iter()
-            .zip(held)
-            .filter(|(_, is_held)| *is_held)
-            .map(|(key, _)| key.clone())
-            .collect())
+        let numbers = |value: Value| ReplyReader::numbers("a listing", &value, keys.len());
+        let held = self.client.node.ask(HELD.call().keys(&names), LIMIT, numbers).await?;
+        let held = keys.iter().zip(held).filter(|(_, is_held)| *is_held == 1);
+        Ok(held.map(|(key, _)| key.clone()).collect())
     }
 
     /// Those of `keys` that are held or waited for.

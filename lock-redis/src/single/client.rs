@@ -55,10 +55,10 @@ impl ServerClient {
         let node = Node::new(&config.client, limits, Arc::clone(&clock), Some(listener))?;
         let may_pause = config.pause == Pause::Auto;
         let client = Arc::new(Self {
+            id,
             waiters: Arc::new(WaiterTable::new(clock)),
             renewals: Batches::of_at_most(renewals::BATCH),
             hand_overs: Arc::new(HandOvers::new(Arc::clone(&node), may_pause)),
-            id,
             node,
             grace: config.grace,
             may_pause,

@@ -186,7 +186,8 @@ fn first_of(fences: &str) -> Option<u64> {
 }
 
 /// `mark` names the hold, and is the owner of one of ours; `left` is how long it has, and `now` the server's clock in µs. The
-/// record is owner, fences, since when, client and label, or `unknown` for another version of this library; that of a plain client is empty.
+/// record is owner, fences, since when, client and label, or `unknown` for another version of this library; that of a plain
+/// client is empty.
 fn holder(mark: &[u8], record: &[u8], left: Option<Duration>, now: u64) -> HolderInfo {
     let mut info = HolderInfo::new(HolderMark::new(mark.to_vec()));
     info.expires_in = left;

@@ -96,13 +96,7 @@ pub(super) async fn answers(
         call = call.key(&item.lock).keys(&item.others);
         call = call.arg(item.kind.letter()).arg(&item.who).arg(ttl).arg(client);
     }
-    let numbers = |value: Value| -> Result<Vec<_>> {
-        let reply = ReplyReader::new("a renewal", &value)?;
-        if reply.len() != items.len() {
-            return Err(reply.wrong());
-        }
-        (0..reply.len()).map(|at| reply.number(at)).collect()
-    };
+    let numbers = |value: Value| ReplyReader::numbers("a renewal", &value, items.len());
     let numbers = node.ask(call, limit, numbers).await?;
     Ok(numbers.into_iter().zip(items).map(|(number, item)| read(number, item)).collect())
 }

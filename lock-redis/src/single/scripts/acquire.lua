@@ -4,46 +4,40 @@ local holder, has_gone = unpack(redis.call('MGET', lock, gone))
 -- The key can be of another type, which GET refuses: a foreign lock then.
 if not holder then holder = value_of(lock) end
 local letter = letter_of(holder, me .. '|')
-if letter == 'h' then
-  local fences, since = string.match(holder, '^|([%d+]+)|(%d+)|', 12 + #me)
-  -- A deletion first, for a full memory.
-  redis.call('HDEL', waiters, me, 's:' .. client)
-  write_lock('q', me, fences, since, client, label, ttl)
-  return {1, fences, 0, echo}
-end
-local place = me .. '|' .. client
--- It stands in the queue already.
-local score = wait and not letter and redis.call('ZSCORE', queue, place)
-local value, record, handed, chosen
-if holder then value, record, handed, chosen = shown_of(holder) end
-
--- A client that speaks is not suspect, but for the turn that it is just given. 1: this one was, and has lost places.
--- When the memory is full a script goes on after a write that needs none, such as this one: that is for
--- those which have an entry. Of a newcomer, the first write is one that is refused then.
-local missed = 0
-local function speak()
-  if handed == 'h' and chosen == client then return end
-  missed = redis.call('HDEL', waiters, 's:' .. client)
-end
-if letter or score then speak() end
-
 if letter then
-  local fences = string.match(holder, '^|([%d+]+)|', 12 + #me)
-  redis.call('PEXPIRE', lock, lasting(lock, ttl))
+  local fences, since = string.match(holder, '^|([%d+]+)|(%d+)|', 12 + #me)
+  local missed = 0
+  if letter == 'h' then
+    -- A deletion first, for a full memory.
+    redis.call('HDEL', waiters, me, 's:' .. client)
+    write_lock('q', me, fences, since, client, label, ttl)
+  else
+    missed = speak(waiters, client)
+    redis.call('PEXPIRE', lock, lasting(lock, ttl))
+  end
   return {1, fences, missed, echo}
 end
 
 -- This try was under way when its owner gave everything up.
 if has_gone then return {2} end
 
+-- What the keys say of the holder: mark, record, letter, client. Nothing if this try has found the lock free.
+local value, record, handed, chosen
+if holder then value, record, handed, chosen = shown_of(holder) end
 if record == 'unknown' then
   error('DISTLOCK the lock ' .. lock .. ' is held by another version of distlock: let all its users have the same one')
 end
 
 read_clock()
 
+local place = me .. '|' .. client
+local missed = 0
 if wait then
+  -- When the memory is full a script goes on after a write that needs none, such as that of `speak`: that is for those
+  -- which have an entry. Of a newcomer, the first write is one that is refused then.
+  local score = redis.call('ZSCORE', queue, place)
   if score then
+    missed = speak(waiters, client, handed, chosen)
     ticket = digits_of(tonumber(score))
   else
     -- A waiter that has lost its place comes back with its old ticket.
@@ -55,7 +49,7 @@ if wait then
       ticket = digits_of(number)
     end
     redis.call('ZADD', queue, ticket, place)
-    speak()
+    missed = speak(waiters, client, handed, chosen)
     -- The others of a waiter that has lost its place may have lost theirs, too.
     if has_lost_place and looks then missed = 1 end
   end
@@ -69,8 +63,7 @@ else
 end
 
 local again = -1
--- What the keys say of the holder: mark, record, µs on the server's clock. Nothing if this try has
--- found the lock free.
+-- The mark and the record of the holder, and µs on the server's clock.
 local shown = {}
 if holder == false then
   local state, pause = pass_on(wait and place or nil, may_pause)

@@ -4,11 +4,11 @@
 local expected, may_pause = ARGV[1], ARGV[2] == '1'
 local holder = value_of(lock)
 if holder == false then return {0, -1} end
-if expected ~= 'any' and expected ~= '=' .. shown_of(holder) then return {0, -1} end
+local shown, _, letter, client = shown_of(holder)
+if expected ~= 'any' and expected ~= '=' .. shown then return {0, -1} end
 redis.call('DEL', lock)
 next_fences(1)
-local letter, owner, _, _, client = read_lock(holder)
 if letter == 'h' then leave_turn(holder) end
 local _, again = pass_on(nil, may_pause)
-if owner then redis.pcall('PUBLISH', 'distlock:' .. client, 'l' .. owner) end
+if letter then redis.pcall('PUBLISH', 'distlock:' .. client, 'l' .. shown) end
 return {1, again}

@@ -4,13 +4,13 @@
 use crate::node::scripts;
 
 scripts! {
-    ACQUIRE = "keys" "grant" "acquire_free" "../../shared_lua/value" "../../shared_lua/shared" "record" "reading" "queue" "acquire";
-    RELEASE = "keys" "../../shared_lua/value" "record" "turn" "release" "grant" "queue" "release_next";
-    FORCE = "keys" "../../shared_lua/value" "../../shared_lua/shared" "reading" "turn" "grant" "queue" "force";
-    DECLINE = "keys" "../../shared_lua/value" "record" "turn" "grant" "queue" "decline";
-    RENEW = "../../shared_lua/value" "../../shared_lua/shared" "record" "reading" "renew";
-    INSPECT = "../../shared_lua/value" "../../shared_lua/shared" "reading" "inspect";
-    HELD = "held";
+    ACQUIRE = "keys" "grant" "acquire_free" "../../shared_lua/value" "../../shared_lua/shared" "record" "shown" "place" "queue" "acquire";
+    RELEASE = "keys" "../../shared_lua/value" "record" "release" "grant" "queue" "release_next";
+    FORCE = "keys" "../../shared_lua/value" "../../shared_lua/shared" "record" "shown" "grant" "queue" "force";
+    DECLINE = "keys" "../../shared_lua/value" "record" "grant" "queue" "decline";
+    RENEW = "../../shared_lua/value" "../../shared_lua/shared" "record" "place" "renew";
+    INSPECT = "../../shared_lua/value" "../../shared_lua/shared" "record" "shown" "inspect";
+    HELD = "../../shared_lua/value" "held";
     PROBE = "../../shared_lua/try" "probe";
 }
 

@@ -7,6 +7,19 @@ local function forget_queue()
   redis.call('PEXPIRE', waiters, 60000)
 end
 
+-- Puts a place back that was just taken from the queue.
+local function return_place(place, ticket)
+  redis.call('ZADD', queue, ticket, place)
+  redis.call('PEXPIRE', queue, math.max(redis.call('PTTL', waiters), 1000))
+end
+
+-- A lock that was handed over, with this value, is given away by somebody who can speak for the waiter: its client is not
+-- suspect.
+local function leave_turn(value)
+  local _, owner, _, _, client = read_lock(value)
+  redis.call('HDEL', waiters, owner, 's:' .. client)
+end
+
 -- Tells two of the next in the queue, of two other clients than the chosen one if there are so many,
 -- when to check whether the chosen one has confirmed the lock. These two poll from then on.
 local function watch(client, pause)
@@ -55,29 +68,26 @@ local function pass_on(me, may_pause)
     read_clock()
     local owner, client = string.sub(place, 1, 32), string.sub(place, 34)
     local doubt = 's:' .. client
-    local p = redis.call('HMGET', waiters, owner, doubt, 'till', 'next', 'seen', 'watched')
-    local function return_place()
-      redis.call('ZADD', queue, ticket, place)
-      redis.call('PEXPIRE', queue, math.max(redis.call('PTTL', waiters), 1000))
-    end
-    local free = tonumber(p[3] or '0') - now
+    local entry, is_doubted, free_till, due, seen, watched =
+      unpack(redis.call('HMGET', waiters, owner, doubt, 'till', 'next', 'seen', 'watched'))
+    local free = tonumber(free_till or '0') - now
     if free > 0 and free <= 300000 then
-      return_place()
+      return_place(place, ticket)
       return 'pause', math.ceil(free / 1000)
     end
     if place == me then
       redis.call('HDEL', waiters, owner)
       return 'mine', -1
     end
-    local other, till, grace, count = string.match(p[1] or '', '^(%x+)|(%d+)|(%d+)|(%d+)$')
+    local other, till, grace, count = string.match(entry or '', '^(%x+)|(%d+)|(%d+)|(%d+)$')
     if other and other ~= client then
       -- This owner stands in the queue by another client now.
-    elseif not till or tonumber(till) * 1000 <= now or p[2] then
+    elseif not till or tonumber(till) * 1000 <= now or is_doubted then
       -- Its place has lapsed. Or a lock was handed to its client, which did not confirm: all of it is suspect.
       -- Otherwise one stopped process would cost one grace per waiter.
       redis.call('HDEL', waiters, owner)
-    elseif may_pause and pause_due(tonumber(p[4] or nil), tonumber(p[5] or nil)) then
-      return_place()
+    elseif may_pause and pause_due(tonumber(due or nil), tonumber(seen or nil)) then
+      return_place(place, ticket)
       redis.pcall('PUBLISH', 'distlock:' .. client, 'w' .. owner .. ':300')
       return 'pause', 300
     else
@@ -86,7 +96,7 @@ local function pass_on(me, may_pause)
       local told = redis.pcall('PUBLISH', 'distlock:' .. client, 'g' .. owner .. ':' .. lock)
       if type(told) == 'table' then
         -- An error is not "nobody hears it". The first ones in the queue poll.
-        return_place()
+        return_place(place, ticket)
         return 'deaf', -1
       elseif told == 0 then
         redis.call('HDEL', waiters, owner)
@@ -94,8 +104,8 @@ local function pass_on(me, may_pause)
       else
         write_lock('h', owner, next_fences(tonumber(count)), digits, client, '', grace)
         -- Where the lock changes hands quickly, those which were told lately still look.
-        local watched = tonumber(p[6] or nil)
-        if watched and watched <= now and now - watched < 500000 then
+        local since = now - tonumber(watched or '0')
+        if since >= 0 and since < 500000 then
           redis.call('HSET', waiters, doubt, '1')
         else
           redis.call('HSET', waiters, doubt, '1', 'watched', digits)

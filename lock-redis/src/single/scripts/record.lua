@@ -9,3 +9,9 @@ local function letter_of(value, who)
     return string.sub(value, 10, 10)
   end
 end
+
+-- Letter, owner, fences, since when, client and label of a lock of ours; nil for any other value.
+local function read_lock(value)
+  if type(value) ~= 'string' then return nil end
+  return string.match(value, '^distlock1([nqh])|(%x+)|([%d+]+)|(%d+)|(%x+)|(.*)$')
+end

@@ -12,7 +12,6 @@ end
 
 -- Deletions come first: when the memory is full a script may go on writing only after a write that frees some.
 local freed = letter and 1 or 0
-if letter == 'h' then leave_turn(value) end
 -- A lock that was taken over has no place.
 local record = not letter and #who == 33 and redis.call('HGET', waiters, string.sub(who, 1, 32))
 if record then

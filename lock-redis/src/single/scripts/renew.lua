@@ -7,16 +7,6 @@
 local PLACE, HANDED, DOUBTED = 1099511627776, 2199023255552, 4398046511104
 local out, k = {}, 1
 local now
--- An answer and false; or true alone if the key is of another type, which concerns this entry and no
--- other. Any other refusal concerns all of them and ends the script.
-local function ask(command, key, field)
-  local answer = redis.pcall(command, key, field)
-  if type(answer) == 'table' and answer.err then
-    if string.find(answer.err, 'WRONGTYPE', 1, true) then return nil, true end
-    return redis.call(command, key, field), false
-  end
-  return answer, false
-end
 for a = 1, #ARGV, 4 do
   local kind, who, ttl, client = ARGV[a], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3]
   local answer = -1
@@ -43,10 +33,11 @@ for a = 1, #ARGV, 4 do
       answer = HANDED + math.max(redis.call('PTTL', lock), 0)
     else
       local me = string.sub(who, 1, 32)
-      local record, no_waiters = ask('HGET', waiters, me)
-      local by, till, rest = string.match(record or '', '^(%x+)|(%d+)(|%d+|%d+)$')
-      local ticket, no_queue = ask('ZSCORE', queue, who .. (by or ''))
-      if no_waiters or no_queue then
+      local entry = read('HGET', waiters, me)
+      local by, till, rest
+      if type(entry) == 'string' then by, till, rest = string.match(entry, '^(%x+)|(%d+)(|%d+|%d+)$') end
+      local ticket = read('ZSCORE', queue, who .. (by or ''))
+      if type(entry) == 'table' or type(ticket) == 'table' then
         answer = -2
       elseif till and ticket then
         if not now then
@@ -56,9 +47,8 @@ for a = 1, #ARGV, 4 do
         if tonumber(till) <= now then
           answer = -1
         elseif kind == 'P' then
-          -- A client that speaks is not suspect, but for the turn that it is just given.
           local handed, _, _, _, chosen = read_lock(value)
-          local doubted = not (handed == 'h' and chosen == client) and redis.call('HDEL', waiters, 's:' .. client) == 1
+          local doubted = speak(waiters, client, handed, chosen) == 1
           redis.call('HSET', waiters, me, by .. '|' .. string.format('%.0f', now + ttl) .. rest)
           keep_queue(queue, waiters, ttl, true)
           answer = (doubted and DOUBTED or PLACE) + tonumber(ttl)

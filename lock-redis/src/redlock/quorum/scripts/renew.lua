@@ -8,12 +8,8 @@ local refused = refusal(redis.call('HMGET', KEYS[1], 'run_id', 'state', 'quorum'
 local channel = ARGV[2]
 
 local function renew(lock, key, owner, fence, fences, adopt, ttl)
-  local vote = redis.pcall('HMGET', key, 'counter', 'fence', 'fences', 'channel')
-  if vote.err then
-    -- This concerns the one lock. Any other refusal concerns all of them and ends the script.
-    if string.find(vote.err, 'WRONGTYPE', 1, true) then return {-4} end
-    redis.call('HMGET', key, 'counter')
-  end
+  local vote = read('HMGET', key, 'counter', 'fence', 'fences', 'channel')
+  if vote.err then return {-4} end
   if not vote[1] or not is_mine(value_of(lock), owner) then return {0, -1, '', 0} end
   local adopts = adopt ~= '' and vote[1] == adopt
   if not adopts and fence ~= '' and not has_fence(vote, fence, fences) then return {2, tonumber(vote[1])} end
