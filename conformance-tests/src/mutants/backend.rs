@@ -11,7 +11,7 @@ use lock_core::{
 
 use super::bug::Bug;
 use super::claim::{FOR_EVER, WrongClaim};
-use super::side::{Side, written};
+use super::side::{Side, admin_of, written};
 
 #[derive(Debug)]
 pub(super) struct WrongBackend {
@@ -151,7 +151,7 @@ impl LockBackend for WrongBackend {
 #[async_trait]
 impl LockAdmin for WrongBackend {
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
-        let found = match self.below()?.inspect(&self.key(key)?).await {
+        let found = match admin_of(&*self.right)?.inspect(&self.key(key)?).await {
             Err(_) if self.bug == Bug::NoAnswerIsFree => None,
             answer => answer?,
         };
@@ -159,11 +159,11 @@ impl LockAdmin for WrongBackend {
     }
 
     async fn list(&self, prefix: &str, name_start: &str) -> Result<Vec<LockInfo>> {
-        self.below()?.list(prefix, name_start).await
+        admin_of(&*self.right)?.list(prefix, name_start).await
     }
 
     async fn force_release(&self, key: &LockKey, victim: &Victim) -> Result<Released> {
-        let (below, key) = (self.below()?, self.key(key)?);
+        let (below, key) = (admin_of(&*self.right)?, self.key(key)?);
         let waiting = self.side.waiting(&key);
         let is_a_waiter =
             || waiting.iter().any(|waiter| victim.is(&HolderMark::from(waiter.owner)));
@@ -197,16 +197,10 @@ impl LockAdmin for WrongBackend {
     }
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {
-        self.below()?.diagnose().await
+        admin_of(&*self.right)?.diagnose().await
     }
 
     async fn recover(&self) -> Result<()> {
-        self.below()?.recover().await
-    }
-}
-
-impl WrongBackend {
-    fn below(&self) -> Result<&dyn LockAdmin> {
-        self.right.admin().ok_or_else(|| Error::unsupported("the store below has no inspection"))
+        admin_of(&*self.right)?.recover().await
     }
 }

@@ -10,7 +10,7 @@ use lock_core::{
 };
 
 use super::bug::Bug;
-use super::side::{Side, written};
+use super::side::{Side, admin_of, holder_of, written};
 
 /// A lease that outlives every test.
 pub(super) const FOR_EVER: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -46,18 +46,14 @@ impl WrongClaim {
 
     /// Who holds the lock now.
     pub(super) fn holder(&self) -> impl Future<Output = Result<Option<OwnerId>>> + Send + 'static {
-        let (store, key) = (Arc::clone(&self.store), self.request.key.clone());
-        async move {
-            let info = store.admin().ok_or_else(no_admin)?.inspect(&key).await?;
-            Ok(info.and_then(|info| info.holder).and_then(|holder| holder.owner))
-        }
+        holder_of(Arc::clone(&self.store), self.request.key.clone())
     }
 
     pub(super) fn take_from_anybody(
         &self,
     ) -> impl Future<Output = Result<Released>> + Send + 'static {
         let (store, key) = (Arc::clone(&self.store), self.request.key.clone());
-        async move { store.admin().ok_or_else(no_admin)?.force_release(&key, &Victim::Anybody).await }
+        async move { admin_of(&*store)?.force_release(&key, &Victim::Anybody).await }
     }
 
     async fn forget_pushes(&mut self) {
@@ -416,8 +412,4 @@ impl Drop for WrongClaim {
 
 fn is_down(error: &Error) -> bool {
     error.kind() == ErrorKind::Unavailable
-}
-
-pub(super) fn no_admin() -> Error {
-    Error::unsupported("the store below has no inspection")
 }

@@ -11,7 +11,7 @@ use lock_core::{
 };
 
 use super::bug::Bug;
-use super::side::Side;
+use super::side::{Side, admin_of, holder_of};
 
 /// How many holds a client renews that forgets the others.
 const FEW: usize = 8;
@@ -44,19 +44,6 @@ fn broken(what: &str) -> Error {
 impl WrongHabit {
     pub(super) fn new(bug: Bug, right: Arc<dyn LockBackend>, side: Arc<Side>) -> Self {
         Self { bug, right, side, shared: Arc::default() }
-    }
-
-    fn below(&self) -> Result<&dyn LockAdmin> {
-        self.right.admin().ok_or_else(|| Error::unsupported("the store below has no inspection"))
-    }
-
-    fn shown(&self, mut info: LockInfo) -> LockInfo {
-        if self.bug == Bug::HandedIsHidden
-            && let Some(holder) = &mut info.holder
-        {
-            holder.owner = holder.owner.filter(|owner| !self.side.was_handed(*owner));
-        }
-        info
     }
 }
 
@@ -119,26 +106,25 @@ impl LockAdmin for WrongHabit {
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
         let is_done = self.bug != Bug::DroppedInspectPoisons;
         let mut call = UnderWay { shared: Arc::clone(&self.shared), is_done };
-        let found = self.below()?.inspect(key).await;
+        let found = admin_of(&*self.right)?.inspect(key).await;
         call.is_done = true;
-        Ok(found?.map(|info| self.shown(info)))
+        found
     }
 
     async fn list(&self, prefix: &str, name_start: &str) -> Result<Vec<LockInfo>> {
-        let list = self.below()?.list(prefix, name_start).await?;
-        Ok(list.into_iter().map(|info| self.shown(info)).collect())
+        admin_of(&*self.right)?.list(prefix, name_start).await
     }
 
     async fn force_release(&self, key: &LockKey, victim: &Victim) -> Result<Released> {
-        self.below()?.force_release(key, victim).await
+        admin_of(&*self.right)?.force_release(key, victim).await
     }
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {
-        self.below()?.diagnose().await
+        admin_of(&*self.right)?.diagnose().await
     }
 
     async fn recover(&self) -> Result<()> {
-        self.below()?.recover().await
+        admin_of(&*self.right)?.recover().await
     }
 }
 
@@ -193,10 +179,8 @@ impl HabitClaim {
         self.bug == Bug::FewAreRenewed && place.is_some_and(|place| place >= FEW)
     }
 
-    async fn is_chosen(&mut self, owner: OwnerId) -> Result<bool> {
-        let admin = self.store.admin().ok_or_else(|| broken("it shows no holder"))?;
-        let holder = admin.inspect(&self.request.key).await?.and_then(|info| info.holder);
-        Ok(holder.and_then(|holder| holder.owner) == Some(owner))
+    fn holder(&self) -> impl Future<Output = Result<Option<OwnerId>>> + Send + 'static {
+        holder_of(Arc::clone(&self.store), self.request.key.clone())
     }
 
     /// Gives up the places of all who wait at this client.
@@ -204,7 +188,7 @@ impl HabitClaim {
         let others = locked(&self.shared).waiting.clone();
         for other in others {
             let is_other = other.key == self.request.key && other.owner != self.request.owner;
-            if is_other && !self.is_chosen(other.owner).await? {
+            if is_other && self.holder().await? != Some(other.owner) {
                 self.store.claim(other)?.release().await?;
             }
         }
@@ -261,7 +245,7 @@ impl Claim for HabitClaim {
         let owner = self.request.owner;
         locked(&self.shared).waiting.retain(|other| other.owner != owner);
         let was_told = self.bug == Bug::DeclineKeeps && self.waits() && self.past.changes > 0;
-        if was_told && self.is_chosen(owner).await? {
+        if was_told && self.holder().await? == Some(owner) {
             return Ok(Released::Freed);
         }
         let again = std::mem::replace(&mut self.past.has_released, true);
@@ -276,7 +260,6 @@ impl Claim for HabitClaim {
             Bug::ChangedOnce => self.past.changes > 0,
             Bug::HandedIsNotTold => holds_by_hand_over,
             Bug::DeafAfterError => self.past.has_failed,
-            Bug::CloseDeafens => self.side.is_deaf(),
             _ => false,
         };
         if is_deaf {

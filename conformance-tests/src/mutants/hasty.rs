@@ -11,7 +11,7 @@ use lock_core::{
 };
 
 use super::bug::Bug;
-use super::side::Side;
+use super::side::{Side, admin_of};
 
 #[derive(Debug)]
 pub(super) struct HastyBackend {
@@ -27,10 +27,6 @@ pub(super) struct HastyBackend {
 impl HastyBackend {
     pub(super) fn new(bug: Bug, right: Arc<dyn LockBackend>, side: Arc<Side>) -> Self {
         Self { bug, right, side, forcing: AtomicBool::default(), poisoned: Arc::default() }
-    }
-
-    fn below(&self) -> Result<&dyn LockAdmin> {
-        self.right.admin().ok_or_else(|| Error::unsupported("the store below has no inspection"))
     }
 }
 
@@ -67,7 +63,7 @@ impl LockBackend for HastyBackend {
     async fn close(&self) -> Result<()> {
         if self.bug == Bug::CloseEndsAll {
             for info in self.list("", "").await? {
-                self.below()?.force_release(&info.key, &Victim::Anybody).await?;
+                admin_of(&*self.right)?.force_release(&info.key, &Victim::Anybody).await?;
             }
         }
         self.right.close().await
@@ -81,18 +77,18 @@ impl LockBackend for HastyBackend {
 #[async_trait]
 impl LockAdmin for HastyBackend {
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
-        self.below()?.inspect(key).await
+        admin_of(&*self.right)?.inspect(key).await
     }
 
     async fn list(&self, prefix: &str, name_start: &str) -> Result<Vec<LockInfo>> {
-        self.below()?.list(prefix, name_start).await
+        admin_of(&*self.right)?.list(prefix, name_start).await
     }
 
     async fn force_release(&self, key: &LockKey, victim: &Victim) -> Result<Released> {
         if self.forcing.swap(true, Ordering::Relaxed) && self.bug == Bug::ForcedOnce {
             return Ok(Released::Freed);
         }
-        let answer = self.below()?.force_release(key, victim).await;
+        let answer = admin_of(&*self.right)?.force_release(key, victim).await;
         self.forcing.store(answer.is_err(), Ordering::Relaxed);
         answer
     }

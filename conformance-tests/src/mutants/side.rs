@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use lock_core::{
-    Bytes, ClaimRequest, Clock, ClockInstant, FencingToken, HolderInfo, LockKey, OsRng, OwnerId,
-    Result,
+    Bytes, ClaimRequest, Clock, ClockInstant, Error, FencingToken, HolderInfo, LockAdmin,
+    LockBackend, LockKey, OsRng, OwnerId, Result,
 };
 
 /// What the mistakes need to remember, for all clients of one store.
@@ -200,4 +200,18 @@ impl Side {
 /// A lease that names its lock and its owner.
 pub(super) fn written(key: &LockKey, owner: &OwnerId) -> Bytes {
     [owner.as_bytes(), key.encode().as_bytes()].concat().into()
+}
+
+/// The inspection of the store below.
+pub(super) fn admin_of(store: &dyn LockBackend) -> Result<&dyn LockAdmin> {
+    store.admin().ok_or_else(|| Error::unsupported("the store below has no inspection"))
+}
+
+/// Who holds the lock now.
+pub(super) async fn holder_of(
+    store: Arc<dyn LockBackend>,
+    key: LockKey,
+) -> Result<Option<OwnerId>> {
+    let info = admin_of(&*store)?.inspect(&key).await?;
+    Ok(info.and_then(|info| info.holder).and_then(|holder| holder.owner))
 }

@@ -15,7 +15,7 @@ use lock_core::{
 use super::PASSWORD;
 use super::bug::Bug;
 use super::place::WrongPlace;
-use super::side::Side;
+use super::side::{Side, admin_of};
 
 /// The layer around a correct client, or one that makes another mistake.
 pub(super) struct WrongView {
@@ -38,10 +38,6 @@ impl fmt::Debug for WrongView {
 impl WrongView {
     pub(super) fn new(bug: Bug, right: Arc<dyn LockBackend>, side: Arc<Side>) -> Self {
         Self { bug, right, side }
-    }
-
-    fn below(&self) -> Result<&dyn LockAdmin> {
-        self.right.admin().ok_or_else(|| Error::unsupported("the store below has no inspection"))
     }
 
     fn key(&self, key: &LockKey) -> Result<LockKey> {
@@ -69,6 +65,9 @@ impl WrongView {
             }
             Bug::LabelTrimmed => {
                 holder.label = holder.label.map(|label| label.trim().to_owned());
+            }
+            Bug::HandedIsHidden => {
+                holder.owner = holder.owner.filter(|owner| !self.side.was_handed(*owner));
             }
             Bug::AgeStandsStill => {
                 holder.held_for = holder.held_for.map(|age| age.min(Duration::from_secs(3)));
@@ -164,16 +163,16 @@ impl LockAdmin for WrongView {
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
         let found = match self.bug {
             Bug::InspectByPrefix => {
-                self.below()?.list(key.prefix(), key.name()).await?.into_iter().next()
+                admin_of(&*self.right)?.list(key.prefix(), key.name()).await?.into_iter().next()
             }
-            _ => self.below()?.inspect(&self.key(key)?).await?,
+            _ => admin_of(&*self.right)?.inspect(&self.key(key)?).await?,
         };
         let renamed = |info: LockInfo| LockInfo::new(key.clone(), info.holder, info.waiters);
         Ok(found.map(|info| self.info(renamed(info))))
     }
 
     async fn list(&self, prefix: &str, name_start: &str) -> Result<Vec<LockInfo>> {
-        let mut list = self.below()?.list(prefix, name_start).await?;
+        let mut list = admin_of(&*self.right)?.list(prefix, name_start).await?;
         if self.bug == Bug::ListCut {
             list.truncate(100);
         }
@@ -187,11 +186,11 @@ impl LockAdmin for WrongView {
 
     async fn force_release(&self, key: &LockKey, victim: &Victim) -> Result<Released> {
         if self.bug != Bug::ForceByPrefix {
-            return self.below()?.force_release(&self.key(key)?, victim).await;
+            return admin_of(&*self.right)?.force_release(&self.key(key)?, victim).await;
         }
         let mut freed = Released::AlreadyGone;
-        for info in self.below()?.list(key.prefix(), key.name()).await? {
-            if self.below()?.force_release(&info.key, victim).await? == Released::Freed {
+        for info in admin_of(&*self.right)?.list(key.prefix(), key.name()).await? {
+            if admin_of(&*self.right)?.force_release(&info.key, victim).await? == Released::Freed {
                 freed = Released::Freed;
             }
         }

@@ -1,12 +1,11 @@
 //! C6 and S3: what a renewal may say, and what it must not touch.
 
 use lock_core::{Claim, Effect, Released, Renewal};
-use tokio::task::JoinSet;
 
 use crate::Fault;
 use crate::cases::tools::{
     answered, at_each_request, free_soon, give_up, give_up_at_last, holds, is_lost, kept_until,
-    still_held, take,
+    of_all, still_held, take,
 };
 use crate::context::{Cx, Link, busy, granted};
 use crate::runner::case::cases;
@@ -65,32 +64,37 @@ cases! {
 async fn c04_all_holds_of_a_client_are_renewed(cx: Cx) -> Check {
     const HOLDS: usize = 24;
     let (a, b) = (cx.backend().await?, cx.backend().await?);
-    let mut all = Vec::new();
-    for n in 0..HOLDS {
-        let lock = format!("lock {n}");
-        let mut claim = a.claim(cx.request_for(&lock, cx.ttl() * 2)?)?;
+    let name = |nth: usize| format!("lock {nth}");
+    let mut claims = Vec::with_capacity(HOLDS);
+    for nth in 0..HOLDS {
+        let mut claim = a.claim(cx.request_for(&name(nth), cx.ttl() * 2)?)?;
         granted(&mut *claim).await?;
-        all.push((lock, claim));
+        claims.push(claim);
     }
     for _ in 0..4 {
         cx.sleep(cx.ttl() * 2 / 3).await;
         let begun = cx.now();
-        let mut renewals = JoinSet::new();
-        for (lock, mut claim) in all.drain(..) {
-            renewals.spawn(async move { (claim.renew().await, lock, claim) });
-        }
-        while let Some(done) = renewals.join_next().await {
-            let (renewal, lock, claim) = done?;
-            let renewal = renewal?;
-            if cx.now().since(begun) >= cx.ttl() {
+        let renewals = of_all(claims, |mut claim| {
+            let clock = cx.clone();
+            async move {
+                let renewal = claim.renew().await?;
+                Ok((claim, (renewal, clock.now())))
+            }
+        });
+        claims = Vec::with_capacity(HOLDS);
+        for (claim, (renewal, at)) in renewals.await? {
+            if at.since(begun) >= cx.ttl() {
                 return Err(Stop::late("the machine was too slow to renew in time"));
             }
             ensure!(matches!(renewal, Renewal::Alive { .. }), "a renewal in time says {renewal:?}");
-            all.push((lock, claim));
+            claims.push(claim);
         }
     }
-    for (lock, claim) in &mut all {
-        still_held(&cx, &b, lock, "after its renewals, together with those of others").await?;
+    for nth in 0..HOLDS {
+        still_held(&cx, &b, &name(nth), "after its renewals, together with those of others")
+            .await?;
+    }
+    for claim in &mut claims {
         claim.release().await?;
     }
     Ok(())

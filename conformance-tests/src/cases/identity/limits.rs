@@ -1,16 +1,14 @@
 //! C1, C4 and C11 at their limits: odd ttls, the shortest and the longest, owners that are almost
 //! the same, and many names.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
     Attempt, Claim, ClaimRequest, ErrorKind, LockBackend, OsRng, OwnerId, Released, Renewal, Resume,
 };
-use tokio::task::JoinSet;
 
-use crate::cases::tools::{error_kind, free_within, kept_until, renewed, still_held};
+use crate::cases::tools::{error_kind, free_within, kept_until, of_all, renewed, still_held};
 use crate::context::{Cx, busy, granted};
 use crate::runner::case::cases;
 use crate::runner::check::{Check, Demanded, ensure, fail};
@@ -235,32 +233,6 @@ async fn c14_an_owner_that_differs_in_one_bit_takes_nothing_over(cx: Cx) -> Chec
 }
 
 const MANY: usize = 1000;
-/// How many calls are under way at a time.
-const AT_ONCE: usize = 32;
-
-/// Makes one call of each claim, many at a time.
-async fn of_all<T, F>(
-    claims: Vec<Box<dyn Claim>>,
-    call: impl Fn(Box<dyn Claim>) -> F,
-) -> Check<Vec<(Box<dyn Claim>, T)>>
-where
-    T: Send + 'static,
-    F: Future<Output = lock_core::Result<(Box<dyn Claim>, T)>> + Send + 'static,
-{
-    let (mut calls, mut done) = (JoinSet::new(), Vec::with_capacity(claims.len()));
-    for claim in claims {
-        if calls.len() == AT_ONCE
-            && let Some(first) = calls.join_next().await
-        {
-            done.push(first??);
-        }
-        calls.spawn(call(claim));
-    }
-    while let Some(next) = calls.join_next().await {
-        done.push(next??);
-    }
-    Ok(done)
-}
 
 async fn c11_a_thousand_names_are_a_thousand_locks(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);

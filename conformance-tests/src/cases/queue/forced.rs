@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use lock_core::{Attempt, Claim, LockBackend, Released, Renewal, Victim};
+use lock_core::{Attempt, LockBackend, Released, Renewal, Victim};
 
-use crate::cases::tools::{admin, holds, queues, served_in_order, soon, still_held};
+use crate::cases::tools::{
+    admin, holds, pushed, queues, served_in_order, soon, still_held, within,
+};
 use crate::context::{Cx, busy, granted};
 use crate::runner::case::cases;
 use crate::runner::check::{Check, ensure, ensure_exactly};
@@ -76,19 +78,6 @@ async fn c09_a_forced_release_with_a_queue_raises_the_fence(cx: Cx) -> Check {
     Ok(())
 }
 
-/// A task that waits for pushes until this waiter has the lock, and releases it.
-fn pushed(mut waiter: Box<dyn Claim>) -> tokio::task::JoinHandle<Check> {
-    tokio::spawn(async move {
-        loop {
-            waiter.changed().await?;
-            if let Attempt::Granted { .. } = waiter.try_acquire().await? {
-                waiter.release().await?;
-                return Ok(());
-            }
-        }
-    })
-}
-
 async fn c05_a_forced_release_is_pushed(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
     let _holder = holds(&cx, &a, "lock").await?;
@@ -126,7 +115,8 @@ async fn c05_who_was_handed_the_lock_is_told_of_its_loss(cx: Cx) -> Check {
     })
     .await??;
     let mut told = 0;
-    while soon(&cx, cx.ttl() / 4, "a change", next.changed()).await.is_ok() {
+    while let Some(change) = within(&cx, cx.ttl() / 4, next.changed()).await {
+        change?;
         told += 1;
         ensure!(told < MOST, "a holder whose lock nobody touches was told of {told} changes");
     }

@@ -5,7 +5,9 @@ use std::time::Duration;
 use lock_core::{Attempt, ErrorKind};
 
 use crate::Fault;
-use crate::cases::tools::{STEPS, holds, queues, soon, take_away, take_for, turns, waits, within};
+use crate::cases::tools::{
+    STEPS, holds, pushed, queues, soon, take_away, take_for, turns, waits, within,
+};
 use crate::context::cancel::drop_after;
 use crate::context::{Cx, busy, granted};
 use crate::runner::case::cases;
@@ -103,16 +105,7 @@ async fn c05_a_change_after_an_error_is_not_missed(cx: Cx) -> Check {
 async fn c05_a_release_is_pushed(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
     let mut holder = holds(&cx, &a, "lock").await?;
-    let mut waiter = queues(&cx, &b, "lock").await?;
-    let waiting = tokio::spawn(async move {
-        loop {
-            waiter.changed().await?;
-            if let Attempt::Granted { .. } = waiter.try_acquire().await? {
-                waiter.release().await?;
-                return Check::Ok(());
-            }
-        }
-    });
+    let waiting = pushed(queues(&cx, &b, "lock").await?);
     cx.sleep(cx.ttl() / 2).await;
     ensure!(!waiting.is_finished(), "a waiter was granted a lock that is held");
     holder.release().await?;

@@ -15,7 +15,7 @@ use lock_core::{
     LockAdmin, LockBackend, LockGuard, LockState, Locks, LostReason, Renewal, Victim,
 };
 use serde_json::Value;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::Fault;
 use crate::context::cancel::Cut;
@@ -350,6 +350,46 @@ pub(crate) async fn queues(
     let mut claim = backend.claim(cx.request_for(name, cx.long_ttl())?.with_wait(true))?;
     busy(&mut *claim).await?;
     Ok(claim)
+}
+
+/// A task that waits for pushes until this waiter has the lock, and releases it.
+pub(crate) fn pushed(mut waiter: Box<dyn Claim>) -> JoinHandle<Check> {
+    tokio::spawn(async move {
+        loop {
+            waiter.changed().await?;
+            if let Attempt::Granted { .. } = waiter.try_acquire().await? {
+                waiter.release().await?;
+                return Ok(());
+            }
+        }
+    })
+}
+
+/// How many calls are under way at a time.
+const AT_ONCE: usize = 32;
+
+/// Makes one call of each claim, many at a time.
+pub(crate) async fn of_all<T, F>(
+    claims: Vec<Box<dyn Claim>>,
+    call: impl Fn(Box<dyn Claim>) -> F,
+) -> Check<Vec<(Box<dyn Claim>, T)>>
+where
+    T: Send + 'static,
+    F: Future<Output = lock_core::Result<(Box<dyn Claim>, T)>> + Send + 'static,
+{
+    let (mut calls, mut done) = (JoinSet::new(), Vec::with_capacity(claims.len()));
+    for claim in claims {
+        if calls.len() == AT_ONCE
+            && let Some(first) = calls.join_next().await
+        {
+            done.push(first??);
+        }
+        calls.spawn(call(claim));
+    }
+    while let Some(next) = calls.join_next().await {
+        done.push(next??);
+    }
+    Ok(done)
 }
 
 /// The lock was given up, and goes to the first waiter, then to the second. The second one asks first.
