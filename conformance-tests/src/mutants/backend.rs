@@ -148,6 +148,7 @@ impl LockBackend for WrongBackend {
     }
 }
 
+#[deny(clippy::missing_trait_methods)]
 #[async_trait]
 impl LockAdmin for WrongBackend {
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {

@@ -325,6 +325,12 @@ mutants! {
         => c01_inspection_shows_what_was_asked_for;
     [Queued HandedIsHidden] handed_is_hidden "does not show a holder that had to wait"
         => c01_inspection_follows_the_hold;
+    [Queued HandedLabelIsOld] handed_label_is_old "shows a holder that had to wait with the label of the one before"
+        => c01_inspection_shows_what_was_asked_for;
+    [Queued HandedLabelIsOldInAnswers] handed_label_is_old_in_answers "names a holder that had to wait by the label of the one before"
+        => c15_a_busy_answer_names_the_true_holder;
+    [Queued HandedFenceIsOld] handed_fence_is_old "shows a holder that had to wait with the token of the one before"
+        => c01_inspection_shows_what_was_asked_for;
     [Queued OneLeavesForAll] one_leaves_for_all "gives up the places of all who wait at a client when one of them leaves"
         => c13_a_waiter_that_gives_up_leaves_no_place;
     [Queued DeclineKeeps] decline_keeps "keeps a lock that was handed over and is declined after the push has come"
@@ -332,16 +338,30 @@ mutants! {
     [PollOnly HintOfZeroLater] hint_of_zero_later "proposes from the second look on to try again at once"
         => c15_a_retry_hint_is_of_use;
     [Queued ChangedOnce] changed_once "tells each claim of one change" => c05_who_was_handed_the_lock_is_told_of_its_loss;
+    [Queued WaiterIsToldOnce] waiter_is_told_once "tells each waiter of one change"
+        => c05_who_was_told_in_vain_is_told_again;
     [Queued HandedIsNotTold] handed_is_not_told "tells a holder that had to wait of no loss"
         => c05_who_was_handed_the_lock_is_told_of_its_loss;
     [Queued HandedIsToldAlways] handed_is_told_always "tells a holder that had to wait of changes without end"
         => c05_who_was_handed_the_lock_is_told_of_its_loss;
     [Queued DeafAfterError] deaf_after_error "tells a claim nothing more after a call without an answer"
         => c05_a_change_after_an_error_is_not_missed;
+    [Queued HolderDeafAfterError] holder_deaf_after_error "tells a holder of no loss if it had waited, and a call of that wait had no answer"
+        => c05_a_change_after_an_error_is_not_missed;
     [Queued CloseDeafens] close_deafens "tells nobody anything once a client was closed"
         => c05_closing_a_client_deafens_no_other;
     [PollOnly DroppedInspectPoisons] dropped_inspect_poisons "leaves the connection unusable when an inspection is dropped"
         => c08_a_dropped_inspection_disturbs_nobody;
+    [PollOnly DroppedForcePoisons] dropped_force_poisons "leaves the connection unusable when a forced release is dropped"
+        => c08_a_dropped_inspection_disturbs_nobody;
+    [Queued DropLeaves] drop_leaves "gives up the place of a waiter in the background when it is dropped"
+        => c13_inspection_counts_no_place_that_has_ended;
+    [Queued DropFreesOthers] drop_frees_others "releases its client's hold of the lock when a waiter for it is dropped"
+        => c08_a_dropped_claim_disturbs_no_other;
+    [PollOnly PingLeavesALock] ping_leaves_a_lock "pings by taking a lock, and leaves it"
+        => c01_questions_about_the_store_take_no_lock;
+    [PollOnly DiagnoseLeavesALock] diagnose_leaves_a_lock "takes a lock to see whether it may, and leaves it"
+        => c01_questions_about_the_store_take_no_lock;
     [PollOnly FewAreRenewed] few_are_renewed "renews the first eight holds of a client"
         => c04_all_holds_of_a_client_are_renewed;
     [PollOnly SecondCloseFails] second_close_fails "fails to close a client that is closed"

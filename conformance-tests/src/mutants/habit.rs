@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{
-    Attempt, Bytes, Capabilities, Claim, ClaimRequest, Error, ErrorKind, Finding, LockAdmin,
-    LockBackend, LockInfo, LockKey, OwnerId, Released, Renewal, Result, Victim,
+    Attempt, Bytes, Capabilities, Claim, ClaimRequest, Error, ErrorKind, FencingToken, Finding,
+    LockAdmin, LockBackend, LockInfo, LockKey, OwnerId, Released, Renewal, Result, Victim,
 };
 
 use super::bug::Bug;
@@ -20,7 +20,7 @@ const FEW: usize = 8;
 #[derive(Debug, Default)]
 struct Shared {
     waiting: Vec<ClaimRequest>,
-    held: Vec<OwnerId>,
+    held: Vec<ClaimRequest>,
     is_closed: bool,
     is_poisoned: bool,
 }
@@ -44,6 +44,13 @@ fn broken(what: &str) -> Error {
 impl WrongHabit {
     pub(super) fn new(bug: Bug, right: Arc<dyn LockBackend>, side: Arc<Side>) -> Self {
         Self { bug, right, side, shared: Arc::default() }
+    }
+
+    /// Asks by a lock of its own, and leaves it.
+    async fn probe(&self) -> Result<()> {
+        let (key, ttl) = (LockKey::new("", "probe")?, Duration::from_secs(60));
+        let request = ClaimRequest::new(key, self.side.another_owner(), ttl);
+        self.right.claim(request)?.try_acquire().await.map(drop)
     }
 }
 
@@ -70,6 +77,9 @@ impl LockBackend for WrongHabit {
     }
 
     async fn ping(&self) -> Result<()> {
+        if self.bug == Bug::PingLeavesALock {
+            self.probe().await?;
+        }
         self.right.ping().await
     }
 
@@ -101,6 +111,7 @@ impl Drop for UnderWay {
     }
 }
 
+#[deny(clippy::missing_trait_methods)]
 #[async_trait]
 impl LockAdmin for WrongHabit {
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
@@ -116,10 +127,17 @@ impl LockAdmin for WrongHabit {
     }
 
     async fn force_release(&self, key: &LockKey, victim: &Victim) -> Result<Released> {
-        admin_of(&*self.right)?.force_release(key, victim).await
+        let is_done = self.bug != Bug::DroppedForcePoisons;
+        let mut call = UnderWay { shared: Arc::clone(&self.shared), is_done };
+        let released = admin_of(&*self.right)?.force_release(key, victim).await;
+        call.is_done = true;
+        released
     }
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {
+        if self.bug == Bug::DiagnoseLeavesALock {
+            self.probe().await?;
+        }
         admin_of(&*self.right)?.diagnose().await
     }
 
@@ -161,26 +179,38 @@ impl HabitClaim {
         self.request.wait && !self.past.is_granted
     }
 
-    fn granted(&mut self) {
+    fn granted(&mut self, token: FencingToken) {
         if std::mem::replace(&mut self.past.is_granted, true) {
             return;
         }
         self.past.was_handed = self.past.looks > 1;
-        if self.past.was_handed {
-            self.side.hand(self.request.owner);
-        }
+        self.side.hold(&self.request, token, self.past.was_handed);
         let mut shared = locked(&self.shared);
         shared.waiting.retain(|other| other.owner != self.request.owner);
-        shared.held.push(self.request.owner);
+        shared.held.push(self.request.clone());
     }
 
     fn is_forgotten(&self) -> bool {
-        let place = locked(&self.shared).held.iter().position(|owner| *owner == self.request.owner);
+        let mine = |other: &ClaimRequest| other.owner == self.request.owner;
+        let place = locked(&self.shared).held.iter().position(mine);
         self.bug == Bug::FewAreRenewed && place.is_some_and(|place| place >= FEW)
     }
 
     fn holder(&self) -> impl Future<Output = Result<Option<OwnerId>>> + Send + 'static {
         holder_of(Arc::clone(&self.store), self.request.key.clone())
+    }
+
+    /// What is released when this claim is dropped, which should be nothing.
+    fn left_when_dropped(&self) -> Option<ClaimRequest> {
+        match self.bug {
+            _ if !self.waits() => None,
+            Bug::DropLeaves => Some(self.request.clone()),
+            Bug::DropFreesOthers => {
+                let of_this_lock = |other: &&ClaimRequest| other.key == self.request.key;
+                locked(&self.shared).held.iter().find(of_this_lock).cloned()
+            }
+            _ => None,
+        }
     }
 
     /// Gives up the places of all who wait at this client.
@@ -205,7 +235,7 @@ impl Claim for HabitClaim {
         self.past.has_failed |= answer.is_err();
         let mut answer = answer?;
         match &mut answer {
-            Attempt::Granted { .. } => self.granted(),
+            Attempt::Granted { token, .. } => self.granted(*token),
             Attempt::Busy(busy) => {
                 self.past.is_granted = false;
                 if self.request.wait && self.past.looks == 1 {
@@ -213,6 +243,12 @@ impl Claim for HabitClaim {
                 }
                 if self.bug == Bug::HintOfZeroLater && self.past.looks > 1 {
                     busy.retry_after = Some(Duration::ZERO);
+                }
+                if self.bug == Bug::HandedLabelIsOldInAnswers
+                    && let Some(holder) = &mut busy.holder
+                    && let Some(before) = holder.owner.and_then(|owner| self.side.before(owner))
+                {
+                    holder.label = before.label;
                 }
             }
             _ => {}
@@ -258,8 +294,10 @@ impl Claim for HabitClaim {
         let holds_by_hand_over = self.past.is_granted && self.past.was_handed;
         let is_deaf = match self.bug {
             Bug::ChangedOnce => self.past.changes > 0,
+            Bug::WaiterIsToldOnce => self.past.changes > 0 && !self.past.is_granted,
             Bug::HandedIsNotTold => holds_by_hand_over,
             Bug::DeafAfterError => self.past.has_failed,
+            Bug::HolderDeafAfterError => self.past.has_failed && self.past.is_granted,
             _ => false,
         };
         if is_deaf {
@@ -282,5 +320,16 @@ impl Claim for HabitClaim {
             return Err(Error::unsupported("it is detached already"));
         }
         self.right.detach().await
+    }
+}
+
+impl Drop for HabitClaim {
+    fn drop(&mut self) {
+        if let Some(left) = self.left_when_dropped()
+            && let Ok(mut claim) = self.store.claim(left)
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            runtime.spawn(async move { claim.release().await });
+        }
     }
 }

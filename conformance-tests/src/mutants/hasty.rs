@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{
-    Attempt, Busy, Bytes, Capabilities, Claim, ClaimRequest, Error, ErrorKind, LockAdmin,
+    Attempt, Busy, Bytes, Capabilities, Claim, ClaimRequest, Error, ErrorKind, Finding, LockAdmin,
     LockBackend, LockInfo, LockKey, Released, Renewal, Result, Victim,
 };
 
@@ -74,6 +74,7 @@ impl LockBackend for HastyBackend {
     }
 }
 
+#[deny(clippy::missing_trait_methods)]
 #[async_trait]
 impl LockAdmin for HastyBackend {
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
@@ -91,6 +92,14 @@ impl LockAdmin for HastyBackend {
         let answer = admin_of(&*self.right)?.force_release(key, victim).await;
         self.forcing.store(answer.is_err(), Ordering::Relaxed);
         answer
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        admin_of(&*self.right)?.diagnose().await
+    }
+
+    async fn recover(&self) -> Result<()> {
+        admin_of(&*self.right)?.recover().await
     }
 }
 

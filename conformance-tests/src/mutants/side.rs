@@ -23,12 +23,21 @@ pub(super) struct Side {
     silent: Mutex<HashSet<LockKey>>,
     first_label: OnceLock<Option<String>>,
     first_look: OnceLock<ClockInstant>,
-    /// Who has got the lock after a wait.
-    handed: Mutex<Vec<OwnerId>>,
+    /// The last holder of each lock.
+    last: Mutex<HashMap<LockKey, Before>>,
+    /// Who has got the lock after a wait, and from whom.
+    handed: Mutex<Vec<(OwnerId, Before)>>,
     is_deaf: AtomicBool,
     ends: Mutex<HashMap<LockKey, ClockInstant>>,
     /// Whoever has taken a lock, or a place, and has not given it up.
     contenders: Mutex<BTreeSet<Contender>>,
+}
+
+/// What was shown of the holder before.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Before {
+    pub(super) label: Option<String>,
+    pub(super) fence: Option<FencingToken>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,6 +60,7 @@ impl Side {
             silent: Mutex::default(),
             first_label: OnceLock::new(),
             first_look: OnceLock::new(),
+            last: Mutex::default(),
             handed: Mutex::default(),
             is_deaf: AtomicBool::new(false),
             ends: Mutex::default(),
@@ -131,12 +141,21 @@ impl Side {
         now.since(*self.first_look.get_or_init(|| now))
     }
 
-    pub(super) fn hand(&self, owner: OwnerId) {
-        self.handed.lock().unwrap_or_else(PoisonError::into_inner).push(owner);
+    /// Remembers a grant.
+    pub(super) fn hold(&self, request: &ClaimRequest, fence: FencingToken, was_handed: bool) {
+        let now = Before { label: request.label.clone(), fence: Some(fence) };
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = last.insert(request.key.clone(), now).unwrap_or_default();
+        if was_handed {
+            let mut handed = self.handed.lock().unwrap_or_else(PoisonError::into_inner);
+            handed.push((request.owner, before));
+        }
     }
 
-    pub(super) fn was_handed(&self, owner: OwnerId) -> bool {
-        self.handed.lock().unwrap_or_else(PoisonError::into_inner).contains(&owner)
+    /// The one from whom this owner has got the lock, after a wait.
+    pub(super) fn before(&self, owner: OwnerId) -> Option<Before> {
+        let handed = self.handed.lock().unwrap_or_else(PoisonError::into_inner);
+        handed.iter().find(|(to, _)| *to == owner).map(|(_, before)| before.clone())
     }
 
     /// From now on nobody is told anything.

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{
-    Capabilities, Claim, ClaimRequest, Error, ErrorKind, HolderInfo, HolderMark, LockAdmin,
-    LockBackend, LockInfo, LockKey, OwnerId, Released, Result, Victim,
+    Capabilities, Claim, ClaimRequest, Error, ErrorKind, Finding, HolderInfo, HolderMark,
+    LockAdmin, LockBackend, LockInfo, LockKey, OwnerId, Released, Result, Victim,
 };
 
 use super::PASSWORD;
@@ -67,7 +67,15 @@ impl WrongView {
                 holder.label = holder.label.map(|label| label.trim().to_owned());
             }
             Bug::HandedIsHidden => {
-                holder.owner = holder.owner.filter(|owner| !self.side.was_handed(*owner));
+                holder.owner = holder.owner.filter(|owner| self.side.before(*owner).is_none());
+            }
+            Bug::HandedLabelIsOld | Bug::HandedFenceIsOld => {
+                if let Some(before) = holder.owner.and_then(|owner| self.side.before(owner)) {
+                    match self.bug {
+                        Bug::HandedLabelIsOld => holder.label = before.label,
+                        _ => holder.fence = before.fence,
+                    }
+                }
             }
             Bug::AgeStandsStill => {
                 holder.held_for = holder.held_for.map(|age| age.min(Duration::from_secs(3)));
@@ -158,6 +166,7 @@ fn cut(owner: OwnerId) -> OwnerId {
     OwnerId::from_bytes(bytes)
 }
 
+#[deny(clippy::missing_trait_methods)]
 #[async_trait]
 impl LockAdmin for WrongView {
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
@@ -195,5 +204,13 @@ impl LockAdmin for WrongView {
             }
         }
         Ok(freed)
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        admin_of(&*self.right)?.diagnose().await
+    }
+
+    async fn recover(&self) -> Result<()> {
+        admin_of(&*self.right)?.recover().await
     }
 }

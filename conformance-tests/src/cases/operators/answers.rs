@@ -5,7 +5,7 @@ use std::time::Duration;
 use lock_core::{Attempt, Claim, ErrorKind, FencingToken, HolderInfo, LockBackend, OwnerId};
 
 use crate::cases::tools::free_soon;
-use crate::context::{Cx, granted};
+use crate::context::{Cx, busy, granted};
 use crate::runner::case::cases;
 use crate::runner::check::{Check, ensure, fail};
 
@@ -31,6 +31,22 @@ impl Labelled {
         let request = cx.request("lock")?.with_label(Some(label.into()));
         let owner = request.owner;
         let mut claim = backend.claim(request)?;
+        let fence = granted(&mut *claim).await?;
+        Ok(Self { claim, owner, fence, label })
+    }
+
+    /// Passes the lock on to one that waits for it.
+    async fn next(
+        mut self,
+        cx: &Cx,
+        backend: &dyn LockBackend,
+        label: &'static str,
+    ) -> Check<Self> {
+        let request = cx.request("lock")?.with_label(Some(label.into())).with_wait(true);
+        let owner = request.owner;
+        let mut claim = backend.claim(request)?;
+        busy(&mut *claim).await?;
+        self.claim.release().await?;
         let fence = granted(&mut *claim).await?;
         Ok(Self { claim, owner, fence, label })
     }
@@ -88,6 +104,18 @@ async fn c15_a_busy_answer_names_the_true_holder(cx: Cx) -> Check {
             holder.claim.release().await?;
         }
     }
+    let before = cx.now();
+    let first = Labelled::take(&cx, &*a, "host-7").await?;
+    let mut holder = first.next(&cx, &*b, "host-8").await?;
+    match cx.claim(&a, "lock")?.try_acquire().await? {
+        Attempt::Busy(busy) => {
+            if let Some(shown) = busy.holder {
+                holder.is_shown(&cx, &shown, cx.now().since(before))?;
+            }
+        }
+        other => fail!("the lock was passed on, but a try is answered {other:?}"),
+    }
+    holder.claim.release().await?;
     Ok(())
 }
 

@@ -4,7 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use lock_core::{Binding, ErrorKind, HolderMark, LockBackend, Locks, Released, Renewal};
+use lock_core::{
+    Binding, ErrorKind, HolderMark, LockBackend, LockKey, Locks, Released, Renewal, Victim,
+};
 
 use crate::cases::tools::layer::Forward;
 use crate::cases::tools::{
@@ -34,9 +36,11 @@ cases! {
         covers [Inspect/Open/Plain, Inspect/Open/OtherReleases, Inspect/Open/Expiry,
             List/Open/Plain, List/Open/OtherReleases, List/Open/Expiry]
         guards [Inspect/Free/Plain, Inspect/Free/OtherReleases, Inspect/Free/Expiry];
+    c01_questions_about_the_store_take_no_lock [Inspect]
+        "ping and diagnose leave no lock behind, under no prefix and not under the one that its client has used";
     c08_a_dropped_inspection_disturbs_nobody [Inspect]
-        "an inspection, or a list, that is dropped at any await leaves its client's claims and later inspections alone"
-        covers [Inspect/Open/OtherHolder, List/Open/OtherHolder];
+        "an inspection, a list or a forced release that is dropped at any await leaves its client's claims and later inspections alone"
+        covers [Inspect/Open/OtherHolder, List/Open/OtherHolder, ForceRelease/Open/OtherHolder];
     c13_inspection_counts_the_waiters [Inspect, Fair]
         "inspection counts the waiters, but no longer those that have given up"
         covers [Inspect/Open/QueueBehind]
@@ -55,15 +59,40 @@ cases! {
         guards [Inspect/Free/Plain, ForceRelease/Free/Plain];
 }
 
+async fn c01_questions_about_the_store_take_no_lock(cx: Cx) -> Check {
+    let a = cx.backend().await?;
+    let admin = admin(&a)?;
+    let locks = async || -> Check<Vec<LockKey>> {
+        let mut all = admin.list("", "").await?;
+        all.extend(admin.list(cx.prefix(), "").await?);
+        Ok(all.into_iter().map(|info| info.key).collect())
+    };
+    holds(&cx, &a, "lock").await?.release().await?;
+    let before = locks().await?;
+    a.ping().await?;
+    admin.diagnose().await?;
+    let mut left = locks().await?;
+    left.retain(|key| !before.contains(key));
+    ensure!(left.is_empty(), "nobody has taken a lock, but after ping and diagnose {left:?} exist");
+    Ok(())
+}
+
 async fn c08_a_dropped_inspection_disturbs_nobody(cx: Cx) -> Check {
     let a = cx.backend().await?;
     let (key, admin) = (cx.key("lock")?, admin(&a)?);
     let mut holder = holds(&cx, &a, "lock").await?;
-    for call in ["inspect", "list"] {
+    for call in ["inspect", "list", "force_release"] {
         at_each_await(call, async |polls| {
             let done = match call {
                 "inspect" => drop_after(polls, admin.inspect(&key)).await.done()?,
-                _ => drop_after(polls, admin.list(key.prefix(), key.name())).await.done()?,
+                "list" => drop_after(polls, admin.list(key.prefix(), key.name())).await.done()?,
+                _ => {
+                    let other = format!("other {polls}");
+                    let _taken = holds(&cx, &a, &other).await?;
+                    let forced = cx.key(&other)?;
+                    let force = admin.force_release(&forced, &Victim::Anybody);
+                    drop_after(polls, force).await.done()?
+                }
             };
             let after = format!("after {call} was dropped at await {polls}");
             match answered(&cx, cx.slack(), async || holder.renew().await).await {

@@ -86,8 +86,34 @@ async fn c01_inspection_shows_what_was_asked_for(cx: Cx) -> Check {
         marks.push(mark);
         claim.release().await?;
     }
+    handed_over(&cx, &a, &b).await?;
     let left = admin(&b)?.inspect(&key).await?;
     ensure!(left.is_none(), "the lock is free, and shown as {left:?}");
+    Ok(())
+}
+
+/// What is shown of a holder that had to wait is its own, too.
+async fn handed_over(cx: &Cx, a: &Arc<dyn LockBackend>, b: &Arc<dyn LockBackend>) -> Check {
+    let request = cx.request_for("lock", cx.long_ttl())?.with_label(Some("first".to_owned()));
+    let mut first = a.claim(request)?;
+    granted(&mut *first).await?;
+    let request = cx.request_for("lock", cx.long_ttl())?.with_label(Some("second".to_owned()));
+    let mut second = b.claim(request.with_wait(true))?;
+    busy(&mut *second).await?;
+    first.release().await?;
+    let token = granted(&mut *second).await?;
+    let holder = shown(a, &cx.key("lock")?).await?;
+    ensure!(
+        holder.label.as_deref() == Some("second"),
+        "the lock was passed on to \"second\", and is shown with the label {:?}",
+        holder.label
+    );
+    ensure!(
+        holder.fence.is_none_or(|fence| fence == token),
+        "the lock was passed on with the token {token}, which is shown as {:?}",
+        holder.fence
+    );
+    second.release().await?;
     Ok(())
 }
 
@@ -224,9 +250,18 @@ async fn c13_inspection_counts_no_place_that_has_ended(cx: Cx) -> Check {
     let mut patient = queues(&cx, &b, "lock").await?;
     let mut dead = cx.waiting_claim(&b, "lock")?;
     busy(&mut *dead).await?;
+    let since = cx.now();
     let before = waiters().await?;
     ensure!(before.is_none_or(|n| n == 2), "two wait, and {before:?} are shown");
     drop(dead);
+    cx.sleep(cx.ttl() / 4).await;
+    let soon = waiters().await?;
+    if cx.now() < since + cx.ttl() / 2 {
+        ensure!(
+            soon.is_none_or(|n| n == 2),
+            "a place runs that nobody has given up, and {soon:?} of two are shown"
+        );
+    }
     cx.sleep(cx.over()).await;
     let after = waiters().await?;
     ensure!(after.is_none_or(|n| n == 1), "one place has ended, and {after:?} are shown");

@@ -6,7 +6,7 @@ use lock_core::{Attempt, ErrorKind};
 
 use crate::Fault;
 use crate::cases::tools::{
-    STEPS, holds, pushed, queues, soon, take_away, take_for, turns, waits, within,
+    STEPS, holds, is_quiet, pushed, queues, soon, take_away, take_for, turns, waits, within,
 };
 use crate::context::cancel::drop_after;
 use crate::context::{Cx, busy, granted};
@@ -90,14 +90,21 @@ async fn c05_a_change_after_an_error_is_not_missed(cx: Cx) -> Check {
             loop {
                 waiter.changed().await?;
                 if let Ok(Attempt::Granted { .. }) = waiter.try_acquire().await {
-                    return waiter.release().await;
+                    return Check::Ok(waiter);
                 }
             }
         });
         cx.sleep(cx.ttl() / 2).await;
         held.release().await?;
         let what = format!("a waiter whose {call} had no answer is told of a release");
-        soon(&cx, cx.slack(), &what, waiting).await???;
+        let mut next = soon(&cx, cx.slack(), &what, waiting).await???;
+        if cx.capabilities().inspect {
+            is_quiet(&cx, &mut *next).await?;
+            take_away(&cx, &holder, call).await?;
+            let what = format!("a holder whose {call} had no answer is told of its loss");
+            soon(&cx, cx.slack(), &what, next.changed()).await??;
+        }
+        next.release().await?;
     }
     Ok(())
 }

@@ -292,6 +292,19 @@ pub(crate) async fn take_away(cx: &Cx, other: &Arc<dyn LockBackend>, name: &str)
     Ok(())
 }
 
+/// Waits until nothing more is told to a holder whose lock nobody touches.
+pub(crate) async fn is_quiet(cx: &Cx, holder: &mut dyn Claim) -> Check {
+    /// What there is to tell of a connection, and of pushes that came together with the answer.
+    const MOST: u32 = 20;
+    let mut told = 0;
+    while let Some(change) = within(cx, cx.ttl() / 4, holder.changed()).await {
+        change?;
+        told += 1;
+        ensure!(told < MOST, "a holder whose lock nobody touches was told of {told} changes");
+    }
+    Ok(())
+}
+
 /// The lock is free by the time at which a lease that has ended, or was given up, must be over.
 pub(crate) async fn free_soon(
     cx: &Cx,
