@@ -11,6 +11,7 @@ use std::time::Duration;
 use lock_core::{ClockInstant, Error, ErrorKind, Result};
 use redis::aio::MultiplexedConnection;
 use redis::{Client, Cmd, PushInfo, PushKind, RedisError, Value};
+use tokio::sync::OnceCell;
 
 use super::reply::info_field;
 use super::server_health::{NodeEvent, ServerHealth};
@@ -24,6 +25,8 @@ const FRESH: Duration = Duration::from_secs(1);
 /// One connection, which all calls share.
 pub(super) struct NodeConnection {
     driver: MultiplexedConnection,
+    /// The run id of the process at its other end, once it was asked for.
+    pub(super) process: OnceCell<String>,
     made: ClockInstant,
     fate: Arc<ConnectionFate>,
     /// Held while it is checked whether it still answers.
@@ -108,7 +111,8 @@ impl NodeConnection {
         if let Some(channel) = health.channel() {
             driver.subscribe(channel).await?;
         }
-        Ok(Self { driver, made: health.clock.now(), fate, check: Arc::default() })
+        let made = health.clock.now();
+        Ok(Self { driver, process: OnceCell::new(), made, fate, check: Arc::default() })
     }
 
     pub(super) fn is_over(&self) -> bool {

@@ -36,7 +36,8 @@ pub(crate) use scripts;
 impl Script {
     /// A call of this script, to which keys and arguments are added.
     pub(crate) fn call(&self) -> ScriptCall<'_> {
-        ScriptCall { script: self, keys: Vec::with_capacity(8), args: Vec::with_capacity(8) }
+        let (keys, args) = (Vec::with_capacity(8), Vec::with_capacity(12));
+        ScriptCall { script: self, keys, args, is_of_process: false }
     }
 }
 
@@ -47,9 +48,20 @@ pub(crate) struct ScriptCall<'a> {
     script: &'a Script,
     keys: Vec<Cow<'a, [u8]>>,
     args: Vec<Cow<'a, [u8]>>,
+    is_of_process: bool,
 }
 
 impl<'a> ScriptCall<'a> {
+    /// Adds a last argument: the run id of the process to which the connection leads.
+    pub(crate) fn of_process(mut self) -> Self {
+        self.is_of_process = true;
+        self
+    }
+
+    pub(crate) fn is_of_process(&self) -> bool {
+        self.is_of_process
+    }
+
     pub(crate) fn key(mut self, key: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
         self.keys.push(Cow::Borrowed(key.as_ref()));
         self
@@ -98,22 +110,25 @@ impl<'a> ScriptCall<'a> {
     }
 
     /// By digest: short, for a script in the server's cache.
-    pub(crate) fn by_digest(&self) -> Cmd {
-        self.command("EVALSHA", &self.script.sha)
+    pub(crate) fn by_digest(&self, process: Option<&str>) -> Cmd {
+        self.command("EVALSHA", &self.script.sha, process)
     }
 
     /// By text, for a server that does not know the script (any more). It stays in the cache, so one
     /// round trip repairs a `SCRIPT FLUSH`, and this form cannot meet `NOSCRIPT` again.
-    pub(crate) fn by_text(&self) -> Cmd {
-        self.command("EVAL", &self.script.text)
+    pub(crate) fn by_text(&self, process: Option<&str>) -> Cmd {
+        self.command("EVAL", &self.script.text, process)
     }
 
-    fn command(&self, name: &str, script: &str) -> Cmd {
+    fn command(&self, name: &str, script: &str, process: Option<&str>) -> Cmd {
         let mut command = redis::cmd(name);
         command.arg(script).arg(self.keys.len());
         for part in self.keys.iter().chain(&self.args) {
             command.arg(part.as_ref());
         }
+        process.into_iter().for_each(|process| {
+            command.arg(process);
+        });
         command
     }
 }

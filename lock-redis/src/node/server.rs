@@ -18,7 +18,7 @@ use redis::{Client, Cmd, ErrorKind as DriverKind, RedisError, ServerErrorKind, V
 use tokio::runtime::{Handle, Id};
 
 use super::connection::{NodeConnection, no_answer, with_our_settings};
-use super::reply::ReplyReader;
+use super::reply::{ReplyReader, info_field};
 use super::script::ScriptCall;
 use super::server_health::{Listener, ServerHealth};
 use crate::error::{RequestStage, from_redis};
@@ -144,14 +144,34 @@ impl Node {
         let end = self.clock().now() + limit;
         let connection = self.connected(end).await?;
         let patience = self.response_timeout;
-        let mut answer = connection.exchange(&call.by_digest(), end, patience).await?;
+        let process = match call.is_of_process() {
+            true => Some(self.process(&connection, end).await?),
+            false => None,
+        };
+        let mut answer = connection.exchange(&call.by_digest(process), end, patience).await?;
         if let Err(error) = &answer
             && error.kind() == DriverKind::Server(ServerErrorKind::NoScript)
         {
             tracing::debug!(target: "distlock", endpoint = %self.endpoint(), script = call.name(), "sending a script that the server does not have");
-            answer = connection.exchange(&call.by_text(), end, patience).await?;
+            answer = connection.exchange(&call.by_text(process), end, patience).await?;
         }
         read(self.described(answer)?).inspect_err(|_| connection.distrust())
+    }
+
+    /// The run id of the process to which the connection leads: it is asked once, since no connection outlives its
+    /// process.
+    async fn process<'c>(
+        &self,
+        connection: &'c Arc<NodeConnection>,
+        end: ClockInstant,
+    ) -> Result<&'c str> {
+        let ask = async || {
+            let mut info = redis::cmd("INFO");
+            info.arg("server");
+            let answer = connection.exchange(&info, end, self.response_timeout).await?;
+            Ok(info_field(&self.described(answer)?, "run_id").unwrap_or_default())
+        };
+        connection.process.get_or_try_init(ask).await.map(String::as_str)
     }
 
     /// Sends one command.

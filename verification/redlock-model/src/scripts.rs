@@ -157,6 +157,7 @@ impl Real {
                 return AnswerBrief::Freed(freed == 1);
             }
         }
+        call.arg(&self.run_id);
         let mut answer: Vec<Value> = call.invoke(&mut self.connection).unwrap();
         if let NodeRequest::Renew { .. } = request {
             answer = redis::from_redis_value(answer.remove(0)).unwrap();

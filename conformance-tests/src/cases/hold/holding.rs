@@ -7,7 +7,7 @@ use std::time::Duration;
 use lock_core::{ErrorKind, LockState, LostReason};
 
 use crate::cases::tools::{
-    error_kind, free_soon, got, is_lost, lost_reason, soon, still_held, take,
+    block_this_thread, error_kind, free_soon, got, is_lost, lost_reason, soon, still_held, take,
 };
 use crate::context::Cx;
 use crate::runner::case::cases;
@@ -173,10 +173,7 @@ async fn s05_run_that_ends_too_late_is_lost(cx: Cx) -> Check {
             if inner.is_virtual() {
                 crate::context::cancel::blocked_runtime(inner.ttl() * 2).await;
             } else {
-                let end = inner.now() + inner.ttl() * 2;
-                while inner.now() < end {
-                    std::hint::spin_loop();
-                }
+                block_this_thread(inner.ttl() * 2);
             }
         })
         .await;

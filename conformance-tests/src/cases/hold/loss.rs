@@ -8,7 +8,8 @@ use lock_core::{ErrorKind, LockGuard, LockState, LostReason};
 
 use crate::Fault;
 use crate::cases::tools::{
-    error_kind, free_soon, free_within, got, is_lost, lost_reason, soon, still_held, take, within,
+    block_this_thread, error_kind, free_soon, free_within, got, is_lost, lost_reason, soon,
+    still_held, take, within,
 };
 use crate::context::{Cx, SuiteClock};
 use crate::runner::case::cases;
@@ -184,11 +185,6 @@ async fn s05_a_blocked_runtime_finds_the_loss_first(cx: Cx) -> Check {
         })
     })
     .await?
-}
-
-#[expect(clippy::disallowed_methods, reason = "the case is about a runtime that is blocked")]
-fn block_this_thread(duration: Duration) {
-    std::thread::sleep(duration);
 }
 
 fn first_says_lost(guard: &LockGuard) -> Check {

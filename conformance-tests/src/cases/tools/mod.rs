@@ -602,3 +602,9 @@ mod tests {
         }
     }
 }
+
+/// As work does that never yields.
+#[expect(clippy::disallowed_methods, reason = "the cases are about a runtime that is blocked")]
+pub(crate) fn block_this_thread(duration: Duration) {
+    std::thread::sleep(duration);
+}

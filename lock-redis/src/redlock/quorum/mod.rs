@@ -186,11 +186,11 @@ impl Quorum {
                 let call = call.number(attempt.into()).number(ttl_ms).number(proposal);
                 let call = call.arg(&self.channel).maybe(waited.map(micros)).arg(&to.label);
                 let lead = rules::lead(self.config.max_ttl);
-                let call = call.number(fences.into()).number(micros(lead));
+                let call = call.number(fences.into()).number(micros(lead)).of_process();
                 asked.ask(call, limit, NodeAnswer::of_a_lock).await
             }
             NodeRequest::Raise { value, .. } => {
-                let call = about(&RAISE_VOTE).number(value);
+                let call = about(&RAISE_VOTE).number(value).of_process();
                 asked.ask(call, limit, NodeAnswer::of_a_lock).await
             }
             NodeRequest::Renew { fence, adopt, prolongs, .. } => {

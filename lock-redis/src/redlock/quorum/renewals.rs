@@ -71,7 +71,7 @@ async fn send(
         call = call.maybe(item.adopt).number(item.ttl_ms);
     }
     let read = |all: Value| ReplyReader::lists("a renewal", &all, batch.len(), NodeAnswer::read);
-    let answers = node.ask(call, limit, read).await;
+    let answers = node.ask(call.of_process(), limit, read).await;
     for (at, entry) in batch.into_iter().enumerate() {
         entry.answer(match &answers {
             Ok(answers) => Ok(answers[at].clone()),

@@ -1,7 +1,7 @@
 -- KEYS: the node, the lock, the vote, the waiters.
 -- ARGV: quorum, owner, number of the try, ttl in ms, proposal, channel of the client, how long it has
 -- waited in µs or '' if it does not wait, label, number of fences, how far ahead of the clock a proposal may
--- be, in µs.
+-- be, in µs, process.
 -- The counter is the last fence of the block.
 -- Answers {1, counter, mark, -1} | {0, ms left, who, mark} | {-1, why} | {-2, quorum} | {-3, counter}
 local owner, try, ttl, proposal = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
@@ -53,9 +53,9 @@ if last > 9007199254740991 then return {-3, counter} end
 counter = last
 mark = math.max(mark, counter)
 redis.call('HSET', KEYS[1], 'mark', digits(mark))
-redis.call('DEL', KEYS[3])
+-- All fields that there are: nothing of an earlier hold stays.
 redis.call('HSET', KEYS[3], 'counter', digits(counter), 'since', digits(now), 'label', ARGV[8],
-  'channel', channel, 'fences', ARGV[9])
+  'channel', channel, 'fences', ARGV[9], 'fence', '')
 redis.call('PEXPIRE', KEYS[3], ttl + 1000)
 redis.call('SET', KEYS[2], owner .. '.' .. try, 'PX', ttl)
 if waited ~= '' then redis.call('ZREM', KEYS[4], channel) end

@@ -30,7 +30,7 @@ mod tests {
     const MINUTE: u64 = 60_000_000;
 
     /// An admitted node of the quorum `q`.
-    async fn node() -> (RedisServer, redis::aio::MultiplexedConnection) {
+    async fn node() -> (RedisServer, redis::aio::MultiplexedConnection, String) {
         let server = RedisServer::builder().start().await.unwrap();
         let client = redis::Client::open(server.url()).unwrap();
         let mut connection = client.get_multiplexed_async_connection().await.unwrap();
@@ -40,7 +40,7 @@ mod tests {
         let mut admit = redis::cmd("HSET");
         admit.arg("node").arg(&["run_id", run_id, "state", "admitted", "quorum", "q"]);
         admit.exec_async(&mut connection).await.unwrap();
-        (server, connection)
+        (server, connection, run_id.to_owned())
     }
 
     async fn time(connection: &mut redis::aio::MultiplexedConnection) -> u64 {
@@ -53,7 +53,7 @@ mod tests {
     /// be among those that are pushed to.
     #[tokio::test]
     async fn the_ticket_of_a_waiter_is_by_the_clock_of_the_node() {
-        let (_server, mut connection) = node().await;
+        let (_server, mut connection, run_id) = node().await;
         redis::cmd("SET").arg(&["a", "foreign"]).exec_async(&mut connection).await.unwrap();
         let parts = ["a", "a:vote", "a:waiters"];
         // It says for how long it has waited, and what time its own clock shows only in its proposal.
@@ -66,7 +66,7 @@ mod tests {
                 .arg("")
                 .number(1)
                 .number(MINUTE)
-                .by_text()
+                .by_text(Some(&run_id))
                 .exec_async(&mut connection)
                 .await
                 .unwrap();
@@ -86,23 +86,26 @@ mod tests {
     #[tokio::test]
     async fn an_admitted_node_counts_on_from_its_seed() {
         const SEED: u64 = 1000;
-        let (_server, mut connection) = node().await;
+        let (_server, mut connection, run_id) = node().await;
         let parts = ["a", "a:vote", "a:waiters"];
         let acquire =
             async |connection: &mut redis::aio::MultiplexedConnection| -> (u64, u64, u64, i64) {
                 let call = ACQUIRE_VOTE.call().key("node").keys(&parts).arg("q").arg("owner");
                 let call = call.number(1).number(1000).number(0).arg("").arg("").arg("");
-                call.number(1).number(MINUTE).by_text().query_async(connection).await.unwrap()
+                call.number(1)
+                    .number(MINUTE)
+                    .by_text(Some(&run_id))
+                    .query_async(connection)
+                    .await
+                    .unwrap()
             };
         assert_eq!(acquire(&mut connection).await, (1, 1, 1, -1));
         redis::cmd("DEL").arg("a").exec_async(&mut connection).await.unwrap();
-        let run_id: String =
-            redis::cmd("HGET").arg(&["node", "run_id"]).query_async(&mut connection).await.unwrap();
         let begin = BEGIN.call().key("node").arg("quarantine").arg("nonce").arg("q");
         let begin = begin.arg("boot").arg(&run_id).arg("0").arg("");
-        let begun: u64 = begin.by_text().query_async(&mut connection).await.unwrap();
+        let begun: u64 = begin.by_text(None).query_async(&mut connection).await.unwrap();
         let admit = ADMIT.call().key("node").arg("nonce").number(SEED).number(0).arg("boot");
-        let admitted: u64 = admit.by_text().query_async(&mut connection).await.unwrap();
+        let admitted: u64 = admit.by_text(None).query_async(&mut connection).await.unwrap();
         assert_eq!((begun, admitted), (1, 1));
         assert_eq!(acquire(&mut connection).await, (1, SEED + 1, SEED + 1, -1));
     }
@@ -110,7 +113,7 @@ mod tests {
     /// A client whose clock is centuries ahead must not use up the counters of a node.
     #[tokio::test]
     async fn a_proposal_is_held_to_the_clock_of_the_node() {
-        let (_server, mut connection) = node().await;
+        let (_server, mut connection, run_id) = node().await;
         const LEAD: u64 = MINUTE / 4;
         let mut last = 0;
         for (lock, proposal) in [("a", 1 << 52), ("b", 1 << 52), ("c", 0)] {
@@ -119,7 +122,7 @@ mod tests {
             let call = call.number(1).number(30_000).number(proposal).arg("").arg("").arg("");
             let call = call.number(1).number(LEAD);
             let (granted, counter, mark, _): (u64, u64, u64, i64) =
-                call.by_text().query_async(&mut connection).await.unwrap();
+                call.by_text(Some(&run_id)).query_async(&mut connection).await.unwrap();
             let now = time(&mut connection).await;
             assert_eq!((granted, counter), (1, mark), "{lock}");
             assert!(counter > last, "{lock}: {counter} after {last}");

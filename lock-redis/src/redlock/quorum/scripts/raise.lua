@@ -1,5 +1,5 @@
 -- Raises the counter of a lock, only for its holder.
--- KEYS: the node, the lock, the vote. ARGV: quorum, owner, value.
+-- KEYS: the node, the lock, the vote. ARGV: quorum, owner, value, process.
 -- Answers {1, counter, mark, -1} | {0, -1, '', mark} | {-1, why} | {-2, quorum}
 local value = tonumber(ARGV[3])
 local node = redis.call('HMGET', KEYS[1], 'run_id', 'state', 'quorum', 'mark')

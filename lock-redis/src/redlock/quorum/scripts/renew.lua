@@ -1,7 +1,7 @@
 -- Prolongs many locks, each for who holds it with its fence, or (with a ttl of 0) only says how long it
 -- lasts. KEYS: the node, then for each the lock, the vote.
 -- ARGV: quorum, channel of the client, then for each owner, last fence or '' for any (to ask only), number of
--- fences, counter to adopt or '', ttl in ms or 0.
+-- fences, counter to adopt or '', ttl in ms or 0; process.
 -- Answers for each {1, counter, 0, ms left} | {2, counter}: the owner's, but not with this fence
 -- | {0, -1, '', 0} | {-1, why} | {-2, quorum} | {-4}: the vote is none, but a key of another type
 local refused = refusal(redis.call('HMGET', KEYS[1], 'run_id', 'state', 'quorum'))

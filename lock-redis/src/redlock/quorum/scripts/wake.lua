@@ -1,8 +1,10 @@
 -- Wakes the first two clients in `waiters`, with 0 or 1 for who goes first and the payload.
 local function wake(waiters, payload)
+  local channels = redis.call('ZRANGE', waiters, 0, 15)
+  if not channels[1] then return end
   local now = redis.call('TIME')
   local woken = 0
-  for _, channel in ipairs(redis.call('ZRANGE', waiters, 0, 15)) do
+  for _, channel in ipairs(channels) do
     local heard = redis.pcall('PUBLISH', channel, woken .. payload)
     if heard == 0 then
       redis.call('ZREM', waiters, channel)
