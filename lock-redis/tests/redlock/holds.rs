@@ -45,7 +45,10 @@ async fn an_uncontended_cycle_costs_a_node_few_commands() {
         cycle().await;
     }
     let all = calls(&mut plain, |_| true).await - before;
-    println!("{} commands for each cycle of two calls, those inside scripts included", all / ROUNDS);
+    println!(
+        "{} commands for each cycle of two calls, those inside scripts included",
+        all / ROUNDS
+    );
     // Eight to vote, four to give the vote up, and one for each call.
     assert!(all / ROUNDS <= 14, "{all}");
 }

@@ -586,6 +586,12 @@ pub(crate) async fn give_up(
     Ok(())
 }
 
+/// As work does that never yields.
+#[expect(clippy::disallowed_methods, reason = "the cases are about a runtime that is blocked")]
+pub(crate) fn block_this_thread(duration: Duration) {
+    std::thread::sleep(duration);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -601,10 +607,4 @@ mod tests {
             assert_eq!(matches!(cut, Cut::Dropped), is_dropped, "a try makes one request: {step}");
         }
     }
-}
-
-/// As work does that never yields.
-#[expect(clippy::disallowed_methods, reason = "the cases are about a runtime that is blocked")]
-pub(crate) fn block_this_thread(duration: Duration) {
-    std::thread::sleep(duration);
 }
