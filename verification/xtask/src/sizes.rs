@@ -22,12 +22,12 @@ pub(crate) const MOST_JUDGED_AGAIN: usize = 12;
 pub(crate) const ROWS: usize = 15;
 
 /// For each fuzz target: each run starts from the corpus and from other random bytes.
-pub(crate) const FUZZ_SECONDS: usize = 10;
+pub(crate) const FUZZ_SECONDS: usize = 5;
 
 pub(crate) const SIMULATION_SEEDS: usize = 100_000;
 
-/// How often each fault of the soak strikes: half as often as in `./test.sh soak`.
-pub(crate) const SOAK_HITS: &str = "4";
+/// How often each fault of the soak strikes: a quarter as often as in `./test.sh soak`.
+pub(crate) const SOAK_HITS: &str = "2";
 
 pub(crate) fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
