@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use lock_core::{Attempt, Claim, ErrorKind, FencingToken, HolderInfo, LockBackend, OwnerId};
+use lock_core::{
+    Attempt, Claim, ClockInstant, ErrorKind, FencingToken, HolderInfo, LockBackend, OwnerId,
+};
 
+use crate::cases::operators::shown::grain;
 use crate::cases::tools::free_soon;
 use crate::context::{Cx, busy, granted};
 use crate::runner::case::cases;
@@ -24,6 +27,8 @@ struct Labelled {
     owner: OwnerId,
     fence: FencingToken,
     label: &'static str,
+    /// It has held the lock since some moment between these.
+    since: (ClockInstant, ClockInstant),
 }
 
 impl Labelled {
@@ -31,11 +36,12 @@ impl Labelled {
         let request = cx.request("lock")?.with_label(Some(label.into()));
         let owner = request.owner;
         let mut claim = backend.claim(request)?;
+        let asked = cx.now();
         let fence = granted(&mut *claim).await?;
-        Ok(Self { claim, owner, fence, label })
+        Ok(Self { claim, owner, fence, label, since: (asked, cx.now()) })
     }
 
-    /// Passes the lock on to one that waits for it.
+    /// Passes the lock on to one that has waited for it.
     async fn next(
         mut self,
         cx: &Cx,
@@ -46,16 +52,19 @@ impl Labelled {
         let owner = request.owner;
         let mut claim = backend.claim(request)?;
         busy(&mut *claim).await?;
+        cx.sleep(cx.ttl() / 4).await;
+        let asked = cx.now();
         self.claim.release().await?;
         let fence = granted(&mut *claim).await?;
-        Ok(Self { claim, owner, fence, label })
+        Ok(Self { claim, owner, fence, label, since: (asked, cx.now()) })
     }
 
-    /// Only this holder is shown, or nothing.
-    fn is_shown(&self, cx: &Cx, shown: &HolderInfo, held_for: Duration) -> Check {
-        let HolderInfo { owner, label, fence, expires_in, held_for: shown_for, .. } = shown;
-        let is_left =
-            |left: Duration| !left.is_zero() && left <= cx.ttl() + cx.capabilities().ttl_step;
+    /// Only this holder is shown, or nothing, by a call that began at `looked` and has just ended.
+    fn is_shown(&self, cx: &Cx, shown: &HolderInfo, looked: ClockInstant) -> Check {
+        let HolderInfo { owner, label, fence, expires_in, held_for, .. } = shown;
+        let (least, most) = (looked.since(self.since.1), cx.now().since(self.since.0));
+        let (step, grain) = (cx.capabilities().ttl_step, grain(cx));
+        let is_left = |left: Duration| !left.is_zero() && left + least <= cx.ttl() + step + grain;
         ensure!(owner.is_none_or(|owner| owner == self.owner), "another owner is shown: {shown:?}");
         ensure!(
             label.as_deref().is_none_or(|label| label == self.label),
@@ -69,12 +78,12 @@ impl Labelled {
         );
         ensure!(
             expires_in.is_none_or(is_left),
-            "a lease of {:?} is shown to end in {expires_in:?}",
+            "{least:?} after its grant, a lease of {:?} is shown to end in {expires_in:?}",
             cx.ttl()
         );
         ensure!(
-            shown_for.is_none_or(|shown| shown <= held_for + cx.skew()),
-            "a hold of {held_for:?} is shown to last for {shown_for:?}"
+            held_for.is_none_or(|held| held + grain >= least && held <= most + cx.skew()),
+            "a hold of {least:?} to {most:?} is shown to last for {held_for:?}"
         );
         Ok(())
     }
@@ -86,13 +95,13 @@ async fn c15_a_busy_answer_names_the_true_holder(cx: Cx) -> Check {
         let mut waiter = b.claim(cx.request("lock")?.with_wait(wait))?;
         // The same claim tries while one holds the lock, and while the next one does.
         for label in ["host-7/42 ünï", "host-8"] {
-            let before = cx.now();
             let mut holder = Labelled::take(&cx, &*a, label).await?;
             cx.sleep(cx.ttl() / 20).await;
+            let looked = cx.now();
             match waiter.try_acquire().await? {
                 Attempt::Busy(busy) => {
                     if let Some(shown) = busy.holder {
-                        holder.is_shown(&cx, &shown, cx.now().since(before))?;
+                        holder.is_shown(&cx, &shown, looked)?;
                     }
                 }
                 other => fail!("another client holds the lock, but a try is answered {other:?}"),
@@ -104,13 +113,13 @@ async fn c15_a_busy_answer_names_the_true_holder(cx: Cx) -> Check {
             holder.claim.release().await?;
         }
     }
-    let before = cx.now();
     let first = Labelled::take(&cx, &*a, "host-7").await?;
     let mut holder = first.next(&cx, &*b, "host-8").await?;
+    let looked = cx.now();
     match cx.claim(&a, "lock")?.try_acquire().await? {
         Attempt::Busy(busy) => {
             if let Some(shown) = busy.holder {
-                holder.is_shown(&cx, &shown, cx.now().since(before))?;
+                holder.is_shown(&cx, &shown, looked)?;
             }
         }
         other => fail!("the lock was passed on, but a try is answered {other:?}"),
@@ -122,14 +131,14 @@ async fn c15_a_busy_answer_names_the_true_holder(cx: Cx) -> Check {
 async fn c15_a_wait_in_vain_names_the_true_holder(cx: Cx) -> Check {
     let (backend, locks) = (cx.backend().await?, cx.locks().await?);
     for label in ["host-7/42 ünï", "host-8"] {
-        let before = cx.now();
         let mut holder = Labelled::take(&cx, &*backend, label).await?;
         for limit in [Duration::ZERO, cx.ttl() / 4] {
+            let looked = cx.now();
             match locks.named("lock")?.acquire_timeout(limit).await {
                 Ok(_) => fail!("two holders of one lock"),
                 Err(error) if error.kind() == ErrorKind::NotAcquired => {
                     if let Some(shown) = error.holder() {
-                        holder.is_shown(&cx, shown, cx.now().since(before))?;
+                        holder.is_shown(&cx, shown, looked)?;
                     }
                 }
                 Err(error) => return Err(error.into()),

@@ -10,13 +10,13 @@ use lock_core::{
 
 use crate::cases::tools::layer::Forward;
 use crate::cases::tools::{
-    admin, answered, at_each_await, error_kind, free_soon, holds, lost_reason, soon, still_held,
-    take, take_for,
+    admin, answered, at_each_await, error_kind, free_soon, holds, lost_reason, queues, renewed,
+    soon, still_held, take, take_for,
 };
 use crate::context::cancel::drop_after;
-use crate::context::{Cx, busy};
+use crate::context::{Cx, busy, granted};
 use crate::runner::case::cases;
-use crate::runner::check::{Check, ensure, fail};
+use crate::runner::check::{Check, Explain, ensure, fail};
 
 cases! {
     c10_the_store_works_behind_a_layer []
@@ -211,7 +211,10 @@ async fn c01_inspection_of_a_free_lock_shows_nobody(cx: Cx) -> Check {
 async fn c13_inspection_counts_the_waiters(cx: Cx) -> Check {
     let (a, b, other) = (cx.backend().await?, cx.backend().await?, cx.locks().await?);
     let waiters = async || -> Check<Option<usize>> {
-        Ok(other.inspect("lock").await?.and_then(|info| info.waiters))
+        let shown = other.inspect("lock").await?.and_then(|info| info.waiters);
+        let listed = other.list("lock").await?.pop().and_then(|info| info.waiters);
+        ensure!(shown == listed, "an inspection shows {shown:?} waiters, and the list {listed:?}");
+        Ok(shown)
     };
     let (mut holder, _) = cx.held(&a, "lock").await?;
     let mut waiting = Vec::new();
@@ -255,8 +258,8 @@ async fn c09_a_forced_release_raises_the_fence(cx: Cx) -> Check {
 }
 
 /// What the store shows about the current holder.
-async fn mark(admin: &Locks) -> Check<HolderMark> {
-    let holder = admin.inspect("lock").await?.and_then(|info| info.holder);
+async fn mark(admin: &Locks, name: &str) -> Check<HolderMark> {
+    let holder = admin.inspect(name).await?.and_then(|info| info.holder);
     let Some(holder) = holder else { fail!("an inspection shows no holder of a held lock") };
     Ok(holder.mark)
 }
@@ -264,21 +267,51 @@ async fn mark(admin: &Locks) -> Check<HolderMark> {
 async fn s03_a_forced_release_of_another_hold_does_nothing(cx: Cx) -> Check {
     let (locks, admin, other) = (cx.locks().await?, cx.locks().await?, cx.backend().await?);
     let old = take(&cx, &locks, "lock").await?;
-    let old_mark = mark(&admin).await?;
+    let old_mark = mark(&admin, "lock").await?;
     old.release().await?;
-    let _guard = take(&cx, &locks, "lock").await?;
-    let answer = admin.force_release("lock", &old_mark).await?;
-    ensure!(
-        answer == Released::AlreadyGone,
-        "the hold that was shown has ended, but the answer is {answer:?}"
-    );
-    still_held(&cx, &other, "lock", "after a forced release of another hold").await?;
-    let answer = admin.force_release("lock", &mark(&admin).await?).await?;
+    let guard = take(&cx, &locks, "lock").await?;
+    let _elsewhere = take(&cx, &locks, "elsewhere").await?;
+    let another = mark(&admin, "elsewhere").await?;
+    for (what, other_mark) in [("has ended", old_mark), ("is of another lock", another)] {
+        let answer = admin.force_release("lock", &other_mark).await?;
+        ensure!(
+            answer == Released::AlreadyGone,
+            "the hold that was shown {what}, but the answer is {answer:?}"
+        );
+        for name in ["lock", "elsewhere"] {
+            still_held(&cx, &other, name, "after a forced release of another hold").await?;
+        }
+    }
+    guard.renew().await.explain("a renewal after a forced release of another hold")?;
+    let answer = admin.force_release("lock", &mark(&admin, "lock").await?).await?;
     ensure!(
         answer == Released::Freed,
         "the hold that was shown is alive, but the answer is {answer:?}"
     );
-    free_soon(&cx, &other, "lock", "after a forced release of its owner").await
+    free_soon(&cx, &other, "lock", "after a forced release of its owner").await?;
+    a_handed_hold_is_taken(&cx, &admin).await
+}
+
+/// The mark of a hold names it for as long as it lasts, also where its holder had to wait, and has renewed it
+/// since. Its loss concerns no later holder.
+async fn a_handed_hold_is_taken(cx: &Cx, admin: &Locks) -> Check {
+    let (a, b) = (cx.backend().await?, cx.backend().await?);
+    let mut before = holds(cx, &a, "lock").await?;
+    let mut holder = queues(cx, &b, "lock").await?;
+    before.release().await?;
+    granted(&mut *holder).await?;
+    let shown = mark(admin, "lock").await?;
+    renewed(&mut *holder).await?;
+    let answer = admin.force_release("lock", &shown).await?;
+    ensure!(
+        answer == Released::Freed,
+        "a hold after a wait was shown, renewed and taken away, but the answer is {answer:?}"
+    );
+    let mut next = holds(cx, &a, "lock").await?;
+    renewed(&mut *next).await?;
+    still_held(cx, &b, "lock", "after the hold before it was taken away").await?;
+    next.release().await?;
+    Ok(())
 }
 
 async fn s06_inspection_that_is_not_there_is_refused(cx: Cx) -> Check {

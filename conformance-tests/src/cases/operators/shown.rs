@@ -9,6 +9,7 @@ use lock_core::{
     Released, Renewal, Victim,
 };
 
+use crate::cases::tools::detached::Detached;
 use crate::cases::tools::{admin, holds, queues, renewed, still_held};
 use crate::context::{Cx, busy, granted};
 use crate::runner::case::cases;
@@ -35,17 +36,23 @@ cases! {
         covers [List/Open/Plain, ForceRelease/Open/OtherHolder];
 }
 
-/// The holder that an inspection shows, which must be the one in the list.
-async fn shown(backend: &Arc<dyn LockBackend>, key: &LockKey) -> Check<HolderInfo> {
-    let admin = admin(backend)?;
+/// The holder that an inspection shows, which must be the one in the list, and as old.
+async fn shown(cx: &Cx, backend: &Arc<dyn LockBackend>, key: &LockKey) -> Check<HolderInfo> {
+    let (admin, begun) = (admin(backend)?, cx.now());
     let Some(info) = admin.inspect(key).await? else { fail!("{key:?} is held, and not shown") };
     ensure!(info.key == *key, "an inspection of {key:?} shows {:?}", info.key);
     let Some(holder) = info.holder else { fail!("{key:?} is held, and shown without a holder") };
     let list = admin.list(key.prefix(), key.name()).await?;
     let [listed] = &list[..] else { fail!("one lock is held, and the list shows {list:?}") };
+    let passed = cx.now().since(begun) + grain(cx);
+    let near = |one: Option<Duration>, other: Option<Duration>| {
+        one.zip(other).is_none_or(|(one, other)| one.abs_diff(other) <= passed)
+    };
     let same = listed.holder.as_ref().is_some_and(|listed| {
         (listed.owner, &listed.mark, &listed.label, listed.fence)
             == (holder.owner, &holder.mark, &holder.label, holder.fence)
+            && near(listed.expires_in, holder.expires_in)
+            && near(listed.held_for, holder.held_for)
     });
     ensure!(
         listed.key == *key && listed.waiters == info.waiters && same,
@@ -58,15 +65,19 @@ async fn c01_inspection_shows_what_was_asked_for(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
     let key = cx.key("lock")?;
     let mut marks = Vec::new();
-    for label in
-        [Some("Host-7/42 Ünï"), None, Some(" a blank "), Some("%_'\\ {}"), Some(&*"x".repeat(200))]
-    {
+    for label in [
+        Some("Host-7/42 Ünï 🔑 日"),
+        None,
+        Some(" a blank "),
+        Some("%_'\\ {}"),
+        Some(&*"x".repeat(200)),
+    ] {
         let label = label.map(ToOwned::to_owned);
         let request = cx.request_for("lock", cx.long_ttl())?.with_label(label.clone());
         let owner = request.owner;
         let mut claim = a.claim(request)?;
         let token = granted(&mut *claim).await?;
-        let holder = shown(&b, &key).await?;
+        let holder = shown(&cx, &b, &key).await?;
         ensure!(holder.owner == Some(owner), "{owner:?} holds, and {:?} is shown", holder.owner);
         ensure!(holder.label == label, "the label {label:?} is shown as {:?}", holder.label);
         ensure!(
@@ -77,7 +88,7 @@ async fn c01_inspection_shows_what_was_asked_for(cx: Cx) -> Check {
         let mark = holder.mark.clone();
         ensure!(!marks.contains(&mark), "two holds are shown with the same mark");
         renewed(&mut *claim).await?;
-        let later = shown(&b, &key).await?;
+        let later = shown(&cx, &b, &key).await?;
         ensure!(
             (later.owner, &later.mark, &later.label, later.fence)
                 == (holder.owner, &mark, &holder.label, holder.fence),
@@ -102,7 +113,7 @@ async fn handed_over(cx: &Cx, a: &Arc<dyn LockBackend>, b: &Arc<dyn LockBackend>
     busy(&mut *second).await?;
     first.release().await?;
     let token = granted(&mut *second).await?;
-    let holder = shown(a, &cx.key("lock")?).await?;
+    let holder = shown(cx, a, &cx.key("lock")?).await?;
     ensure!(
         holder.label.as_deref() == Some("second"),
         "the lock was passed on to \"second\", and is shown with the label {:?}",
@@ -136,7 +147,7 @@ impl Between {
 }
 
 /// How inexact a store may be that shows whole milliseconds, or steps.
-fn grain(cx: &Cx) -> Duration {
+pub(super) fn grain(cx: &Cx) -> Duration {
     cx.capabilities().ttl_step.max(Duration::from_millis(2))
 }
 
@@ -149,7 +160,7 @@ async fn follows(
     (since, valid_for): (Between, Duration),
     after: &str,
 ) -> Check {
-    let look = async { shown(backend, &cx.key("lock")?).await };
+    let look = async { shown(cx, backend, &cx.key("lock")?).await };
     let (looked, holder) = Between::of(cx, look).await?;
     let (least, most) = looked.since(since);
     let (step, grain) = (cx.capabilities().ttl_step, grain(cx));
@@ -194,23 +205,31 @@ async fn c01_inspection_follows_the_lease(cx: Cx) -> Check {
     Ok(())
 }
 
+/// How old a hold gets before it is looked at: so old that a clock which stands still after a while is seen,
+/// where that costs nothing.
+fn age(cx: &Cx) -> Duration {
+    let pause = if cx.is_virtual() { cx.long_ttl() / 4 } else { cx.ttl() / 8 };
+    (grain(cx) * 3).max(pause)
+}
+
+/// The lock is shown as held since then.
+async fn is_as_old(cx: &Cx, backend: &Arc<dyn LockBackend>, since: Between, after: &str) -> Check {
+    let key = cx.key("lock")?;
+    let (looked, holder) = Between::of(cx, shown(cx, backend, &key)).await?;
+    let (least, most) = looked.since(since);
+    let (low, high) = (least.saturating_sub(grain(cx)), most + grain(cx));
+    ensure!(
+        holder.held_for.is_none_or(|held| (low..=high).contains(&held)),
+        "{after}, the lock has been held for {low:?} to {high:?}, and is shown as held for {:?}",
+        holder.held_for
+    );
+    Ok(())
+}
+
 async fn c01_inspection_follows_the_hold(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
-    let key = cx.key("lock")?;
-    // So long that a clock which stands still after a while is seen, where that costs nothing.
-    let pause = if cx.is_virtual() { cx.long_ttl() / 4 } else { cx.ttl() / 8 };
-    let pause = (grain(&cx) * 3).max(pause);
-    let follows = async |since: Between, after: &str| -> Check {
-        let (looked, holder) = Between::of(&cx, shown(&b, &key)).await?;
-        let (least, most) = looked.since(since);
-        let (low, high) = (least.saturating_sub(grain(&cx)), most + grain(&cx));
-        ensure!(
-            holder.held_for.is_none_or(|held| (low..=high).contains(&held)),
-            "{after}, the lock has been held for {low:?} to {high:?}, and is shown as held for {:?}",
-            holder.held_for
-        );
-        Ok(())
-    };
+    let pause = age(&cx);
+    let follows = async |since: Between, after: &str| is_as_old(&cx, &b, since, after).await;
     let mut first = a.claim(cx.request_for("lock", cx.long_ttl())?)?;
     let (since, _) = Between::of(&cx, granted(&mut *first)).await?;
     cx.sleep(pause).await;
@@ -231,11 +250,29 @@ async fn c01_inspection_follows_the_hold(cx: Cx) -> Check {
     };
     let (since, _) = Between::of(&cx, handed).await?;
     follows(since, "after the lock was passed on").await?;
-    let holder = shown(&b, &key).await?;
+    let holder = shown(&cx, &b, &cx.key("lock")?).await?;
     ensure!(holder.owner == Some(owner), "{owner:?} was next, and {:?} is shown", holder.owner);
     cx.sleep(pause).await;
     follows(since, "after the lock was passed on").await?;
     next.release().await?;
+    if cx.capabilities().detachable { taken_over(&cx, &a, &b).await } else { Ok(()) }
+}
+
+/// What is shown of a hold that was handed on by its lease token is as old as the hold.
+async fn taken_over(cx: &Cx, a: &Arc<dyn LockBackend>, b: &Arc<dyn LockBackend>) -> Check {
+    let taken = Detached::take(cx, a, "lock", cx.long_ttl());
+    let (since, hold) = Between::of(cx, taken).await?;
+    let before = shown(cx, a, &hold.request.key).await?;
+    cx.sleep(age(cx)).await;
+    let mut bearer = b.claim(hold.resumed())?;
+    renewed(&mut *bearer).await?;
+    is_as_old(cx, a, since, "after its bearer has renewed it").await?;
+    let after = shown(cx, a, &hold.request.key).await?;
+    ensure!(
+        (after.owner, &after.mark, after.fence) == (before.owner, &before.mark, before.fence),
+        "the bearer of its lease token has changed what is shown from {before:?} to {after:?}"
+    );
+    bearer.release().await?;
     Ok(())
 }
 
