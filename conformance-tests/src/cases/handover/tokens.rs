@@ -195,6 +195,7 @@ async fn s04_a_dropped_detach_loses_nothing(cx: Cx) -> Check {
 async fn c04_a_renewal_by_token_keeps_the_lock(cx: Cx) -> Check {
     let (first, second, other) = (cx.locks().await?, cx.locks().await?, cx.backend().await?);
     let guard = take(&cx, &first, "lock").await?;
+    guard.renew().await?;
     let (fence, token, lock) = (guard.token()?, guard.detach().await?, second.named("lock")?);
     let mut until = cx.now();
     for _ in 0..6 {

@@ -1,12 +1,15 @@
 //! C4 and L1: how long a lease lasts: not less than promised, and not much more.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{Attempt, Binding, Claim, ErrorKind, Renewal};
+use lock_core::{Attempt, Binding, Claim, ErrorKind, LockBackend, Renewal};
 
 use crate::Fault;
+use crate::cases::tools::detached::Detached;
 use crate::cases::tools::{
-    at_each_await, free_soon, free_within, got, kept_until, renewed, soon, still_held, take_for,
+    at_each_await, free_soon, free_within, got, holds, kept_until, many_renewals, renewed, soon,
+    still_held, take_for,
 };
 use crate::context::cancel::drop_after;
 use crate::context::{Cx, busy, granted};
@@ -94,10 +97,14 @@ async fn c04_a_grant_says_how_long_it_lasts(cx: Cx) -> Check {
 
 async fn c04_the_lock_is_kept_as_long_as_promised(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
-    let mut claim = cx.claim(&a, "lock")?;
-    let start = cx.now();
-    let valid_for = promised(&mut *claim).await?;
-    kept_until(&cx, &b, "lock", start + valid_for).await
+    for wait in [false, true] {
+        let mut claim = a.claim(cx.request("lock")?.with_wait(wait))?;
+        let start = cx.now();
+        let valid_for = promised(&mut *claim).await?;
+        kept_until(&cx, &b, "lock", start + valid_for).await?;
+        claim.release().await?;
+    }
+    Ok(())
 }
 
 async fn c04_a_repeat_is_kept_as_long_as_promised(cx: Cx) -> Check {
@@ -121,6 +128,10 @@ async fn c04_renewals_keep_the_lock(cx: Cx) -> Check {
         cx.sleep(cx.ttl() * 2 / 5).await;
         renewed(&mut *claim).await?;
         still_held(&cx, &b, "lock", "while the lock was renewed in time").await?;
+    }
+    // A store may count them.
+    for _ in 0..many_renewals(&cx) {
+        renewed(&mut *claim).await?;
     }
     claim.release().await?;
     ensure!(cx.is_free(&b, "lock").await?, "the renewed lock was released and is not free");
@@ -148,30 +159,73 @@ async fn c04_a_renewal_is_kept_as_long_as_promised(cx: Cx) -> Check {
     }
 }
 
+/// How a claim comes to have the lock.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    AtOnce,
+    AfterAWait,
+    ByToken,
+}
+
+impl Way {
+    /// All that the store has.
+    fn all(cx: &Cx) -> &'static [Self] {
+        const ALL: [Way; 3] = [Way::AtOnce, Way::AfterAWait, Way::ByToken];
+        if cx.capabilities().detachable { &ALL } else { &ALL[..2] }
+    }
+
+    /// A claim that has just got the lock in this way, and has not renewed it.
+    async fn held(self, cx: &Cx, backend: &Arc<dyn LockBackend>) -> Check<Box<dyn Claim>> {
+        match self {
+            Self::AtOnce => Ok(cx.held(backend, "lock").await?.0),
+            Self::AfterAWait => {
+                let mut before = holds(cx, backend, "lock").await?;
+                let mut waiter = cx.waiting_claim(backend, "lock")?;
+                busy(&mut *waiter).await?;
+                before.release().await?;
+                granted(&mut *waiter).await?;
+                Ok(waiter)
+            }
+            Self::ByToken => {
+                let hold = Detached::take(cx, backend, "lock", cx.ttl()).await?;
+                Ok(backend.claim(hold.resumed())?)
+            }
+        }
+    }
+}
+
 async fn c04_a_check_promises_what_is_left(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
-    let (mut claim, _) = cx.held(&a, "lock").await?;
-    cx.sleep(cx.ttl() / 2).await;
-    let start = cx.now();
-    match claim.check().await? {
-        Renewal::Alive { valid_for: Some(valid_for) } => {
-            kept_until(&cx, &b, "lock", start + valid_for).await
+    for way in Way::all(&cx) {
+        let mut claim = way.held(&cx, &a).await?;
+        cx.sleep(cx.ttl() / 2).await;
+        let start = cx.now();
+        match claim.check().await? {
+            Renewal::Alive { valid_for: Some(valid_for) } => {
+                kept_until(&cx, &b, "lock", start + valid_for).await?;
+            }
+            Renewal::Alive { valid_for: None } => {}
+            other => fail!("a check of a lock that is held, {way:?}, was answered {other:?}"),
         }
-        Renewal::Alive { valid_for: None } => Ok(()),
-        other => fail!("a check of a lock that is held was answered {other:?}"),
+        claim.release().await?;
     }
+    Ok(())
 }
 
 async fn c04_a_check_prolongs_nothing(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
-    let (mut claim, _) = cx.held(&a, "lock").await?;
-    let end = cx.now() + cx.ttl();
-    while cx.now() < end.minus(cx.ttl() / 10) {
-        claim.check().await?;
-        cx.sleep(cx.ttl() / 10).await;
+    for way in Way::all(&cx) {
+        let mut claim = way.held(&cx, &a).await?;
+        let end = cx.now() + cx.ttl();
+        while cx.now() < end.minus(cx.ttl() / 10) {
+            claim.check().await?;
+            cx.sleep(cx.ttl() / 10).await;
+        }
+        cx.sleep_until(end).await;
+        let after = format!("after the end of a lease, {way:?}, that was checked and not renewed");
+        free_soon(&cx, &b, "lock", &after).await?;
     }
-    cx.sleep_until(end).await;
-    free_soon(&cx, &b, "lock", "after the end of a lease that was checked and not renewed").await
+    Ok(())
 }
 
 async fn c04_failed_tries_prolong_nothing(cx: Cx) -> Check {
@@ -207,6 +261,13 @@ async fn c04_a_slow_renewal_promises_no_more(cx: Cx) -> Check {
 }
 
 async fn c04_a_hand_over_has_its_full_ttl(cx: Cx) -> Check {
+    for renews in [false, true] {
+        a_hand_over_is_kept(&cx, renews).await?;
+    }
+    Ok(())
+}
+
+async fn a_hand_over_is_kept(cx: &Cx, renews: bool) -> Check {
     let (a, b, c) = (cx.backend().await?, cx.backend().await?, cx.backend().await?);
     let (mut holder, _) = cx.held(&a, "lock").await?;
     let mut waiter = cx.waiting_claim(&b, "lock")?;
@@ -218,7 +279,7 @@ async fn c04_a_hand_over_has_its_full_ttl(cx: Cx) -> Check {
     cx.sleep(cx.ttl() / 2).await;
     holder.release().await?;
     let looked = cx.now();
-    let until = match waiter.try_acquire().await? {
+    let mut until = match waiter.try_acquire().await? {
         Attempt::Granted { valid_for: Some(valid_for), .. } => looked + valid_for,
         // Place and lock are one lease, so the place's promise holds.
         Attempt::Granted { valid_for: None, .. } => match place.take() {
@@ -227,7 +288,19 @@ async fn c04_a_hand_over_has_its_full_ttl(cx: Cx) -> Check {
         },
         other => fail!("the lock was released to the only waiter, who was answered {other:?}"),
     };
-    kept_until(&cx, &c, "lock", until).await
+    if renews {
+        cx.sleep(cx.ttl() / 2).await;
+        let start = cx.now();
+        match waiter.renew().await? {
+            Renewal::Alive { valid_for } => {
+                until = until.max(valid_for.map_or(until, |valid_for| start + valid_for));
+            }
+            other => fail!("a renewal in time, of a lock after a wait, was answered {other:?}"),
+        }
+    }
+    kept_until(cx, &c, "lock", until).await?;
+    waiter.release().await?;
+    Ok(())
 }
 
 async fn c04_validity_counts_from_the_send(cx: Cx) -> Check {

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use lock_core::{Attempt, Locks};
 
-use crate::cases::tools::{holds, queues, renewed, served_in_order, soon, take_for, waits, within};
+use crate::cases::tools::{
+    holds, many_renewals, queues, renewed, served_in_order, soon, take_for, waits, within,
+};
 use crate::context::{Cx, busy, granted};
 use crate::runner::case::cases;
 use crate::runner::check::{Check, ensure, fail};
@@ -154,6 +156,10 @@ async fn l03_a_renewed_place_is_kept(cx: Cx) -> Check {
         cx.sleep(cx.ttl() * 2 / 5).await;
         renewed(&mut *first).await?;
     }
+    // A store may count them.
+    for _ in 0..many_renewals(&cx) {
+        renewed(&mut *first).await?;
+    }
     holder.release().await?;
     served_in_order(&mut *first, &mut *second).await
 }
@@ -197,7 +203,8 @@ async fn l03_every_waiter_is_served(cx: Cx) -> Check {
     Ok(())
 }
 
-/// A user waits behind `dead` waiters that die before the lock is released; how long it took.
+/// A user waits behind `dead` waiters that die before the lock is released; how long it took. Meanwhile the
+/// holder renews, and others look.
 async fn behind_the_dead(cx: &Cx, dead: usize, dead_for: Duration) -> Check<Duration> {
     let (backend, holder, waiter) = (cx.backend().await?, cx.locks().await?, cx.locks().await?);
     let guard = take_for(cx, &holder, "lock", cx.long_ttl()).await?;
@@ -206,7 +213,14 @@ async fn behind_the_dead(cx: &Cx, dead: usize, dead_for: Duration) -> Check<Dura
         busy(&mut *claim).await?;
     }
     let waiting = waits(cx, &waiter, "lock")?;
-    cx.sleep(dead_for + cx.ttl() / 20).await;
+    let end = cx.now() + dead_for + cx.ttl() / 20;
+    let mut alive = queues(cx, &backend, "lock").await?;
+    while cx.now() < end {
+        cx.sleep_until(end.min(cx.now() + cx.ttl() / 4)).await;
+        busy(&mut *alive).await?;
+        guard.renew().await?;
+    }
+    alive.release().await?;
     let start = cx.now();
     guard.release().await?;
     let limit = cx.ttl() * 3 + cx.lapse();

@@ -358,9 +358,13 @@ async fn c13_a_refused_try_leaves_no_place(cx: Cx) -> Check {
     let (a, b, c) = (cx.backend().await?, cx.backend().await?, cx.backend().await?);
     let (mut holder, _) = cx.held(&a, "lock").await?;
     let mut refused = cx.claim(&b, "lock")?;
-    match refused.try_acquire().await? {
-        Attempt::Busy(busy) if busy.valid_for.is_none() => {}
-        other => fail!("a try that does not wait has no place to keep, but was answered {other:?}"),
+    for _ in 0..2 {
+        match refused.try_acquire().await? {
+            Attempt::Busy(busy) if busy.valid_for.is_none() => {}
+            other => {
+                fail!("a try that does not wait has no place to keep, but was answered {other:?}")
+            }
+        }
     }
     holder.release().await?;
     ensure!(

@@ -466,6 +466,11 @@ pub(crate) async fn renewed(claim: &mut dyn Claim) -> Check {
     }
 }
 
+/// More renewals than a store may count before it takes a hold, or a place, for too old.
+pub(crate) fn many_renewals(cx: &Cx) -> u32 {
+    if cx.is_virtual() { 1000 } else { 120 }
+}
+
 /// The guard says that it is lost, without asking the store.
 pub(crate) fn is_lost(guard: &LockGuard) -> bool {
     matches!(guard.state(), LockState::Lost(_))
