@@ -7,7 +7,7 @@ use std::time::Duration;
 use lock_core::{Attempt, ErrorKind, LockBackend};
 
 use crate::cases::tools::layer::Forward;
-use crate::cases::tools::{error_kind, holds, queues, take, within};
+use crate::cases::tools::{error_kind, holds, queues, soon, take, waits, within};
 use crate::context::Cx;
 use crate::runner::case::cases;
 use crate::runner::check::{Check, ensure};
@@ -27,6 +27,9 @@ cases! {
         "a lock that is held for a while costs a few requests for each renewal"
         covers [Renew/Held/Plain];
 }
+
+/// So many holds that a request for each of them, now and then, is seen.
+const MANY: usize = 32;
 
 /// How many requests are few: besides those of the lock there are some that keep a connection or a
 /// session alive, and one call may need several.
@@ -65,6 +68,8 @@ async fn l02_a_waiter_does_not_besiege_the_store(cx: Cx) -> Check {
     let calls = Arc::new(AtomicU64::new(0));
     let counted: Arc<dyn LockBackend> = Arc::new(Forward { inner, calls: Arc::clone(&calls) });
     let mut held = holds(&cx, &holder, "lock").await?;
+    // Two who wait can keep each other awake.
+    let rival = waits(&cx, &cx.locks().await?, "lock")?;
     let patience = cx.ttl() * 2;
     let waited = cx.locks_on(&counted).named("lock")?.acquire_timeout(patience).await;
     let kind = error_kind(waited, "a wait for a lock that is held")?;
@@ -72,6 +77,8 @@ async fn l02_a_waiter_does_not_besiege_the_store(cx: Cx) -> Check {
     let calls = calls.load(Ordering::Relaxed);
     ensure!(calls <= few(patience), "a waiter made {calls} calls in {patience:?}");
     held.release().await?;
+    let next = soon(&cx, cx.over(), "the other one who waits gets the lock", rival);
+    next.await???.release().await?;
     Ok(())
 }
 
@@ -104,5 +111,16 @@ async fn c04_holding_makes_few_requests(cx: Cx) -> Check {
     let requests = link.requests()? - before;
     ensure!(requests <= few(time), "a holder made {requests} requests in {time:?}");
     guard.release().await?;
+    // What is given up costs nothing more, however many there were.
+    for _ in 0..MANY {
+        holds(&cx, &link.backend, "lock").await?.release().await?;
+    }
+    let before = link.requests()?;
+    cx.sleep(time).await;
+    let requests = link.requests()? - before;
+    ensure!(
+        requests <= few(time),
+        "after {MANY} holds that were released a client made {requests} requests in {time:?}"
+    );
     Ok(())
 }
