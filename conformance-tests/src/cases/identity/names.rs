@@ -122,6 +122,8 @@ const CORPUS: &[&str] = &[
     "\u{10ffff}",
     "😀",
     "😀😀",
+    "a🔑",
+    "a🔒",
     "日本",
     "日本語",
     "null",
@@ -239,10 +241,18 @@ async fn c11_long_names_are_not_cut(cx: Cx) -> Check {
     names.dedup();
     let keys: Result<Vec<_>, _> = names.iter().map(|name| cx.key(name)).collect();
     all_at_once(&cx, &keys?).await?;
-    // The longest prefix too.
-    let prefix = format!("{}{}", cx.prefix(), "p".repeat(LockKey::MAX_LEN - cx.prefix().len()));
-    let name = "n".repeat(LockKey::MAX_LEN);
-    all_at_once(&cx, &[LockKey::new(prefix.as_str(), name.as_str())?, cx.key(&name)?]).await
+    // The longest prefixes too.
+    let long = |start: &str, end: &str| {
+        format!("{start}{}{end}", "p".repeat(LockKey::MAX_LEN - start.len() - end.len()))
+    };
+    let (prefix, name) = (long(cx.prefix(), "a"), long("", "a"));
+    let keys = [
+        LockKey::new(prefix.as_str(), name.as_str())?,
+        LockKey::new(prefix.as_str(), long("", "b"))?,
+        LockKey::new(long(cx.prefix(), "b"), name.as_str())?,
+        cx.key(&name)?,
+    ];
+    all_at_once(&cx, &keys).await
 }
 
 async fn c11_names_that_look_like_ours_are_names(cx: Cx) -> Check {
