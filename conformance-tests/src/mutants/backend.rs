@@ -38,6 +38,10 @@ impl WrongBackend {
             Bug::PrefixGlued => {
                 LockKey::new("", format!("{prefix}{name}").chars().take(120).collect::<String>())
             }
+            Bug::PrefixesShortened => {
+                LockKey::new(prefix.chars().take(64).collect::<String>(), name)
+            }
+            Bug::NamesEndAtWide if !narrow(name).is_empty() => LockKey::new(prefix, narrow(name)),
             Bug::NamesShortened => LockKey::new(prefix, name.chars().take(100).collect::<String>()),
             _ => Ok(key.clone()),
         }
@@ -65,6 +69,12 @@ impl WrongBackend {
         }
         Ok(damaged)
     }
+}
+
+/// What is left of a text whose first character of four bytes ends it.
+pub(super) fn narrow(text: &str) -> &str {
+    let wide = text.char_indices().find(|(_, char)| char.len_utf8() == 4);
+    wide.map_or(text, |(at, _)| &text[..at])
 }
 
 fn read(data: &[u8]) -> Result<(LockKey, OwnerId)> {

@@ -382,6 +382,60 @@ mutants! {
         => c11_names_that_share_a_prefix_are_told_apart;
     [PollOnly ForceByPrefix] force_by_prefix "takes away every lock that begins with the name"
         => c11_names_that_share_a_prefix_are_told_apart;
+    [Queued HandedIsNotRenewed] handed_is_not_renewed "renews the place of a holder that had to wait, and not its lock"
+        => c04_a_hand_over_has_its_full_ttl;
+    [Queued HandedCheckPromises] handed_check_promises "promises a whole ttl when a holder is checked that had to wait"
+        => c04_a_check_promises_what_is_left;
+    [PollOnly ResumedCheckPromises] resumed_check_promises "promises a whole ttl when a lock is checked by its lease token"
+        => c04_a_check_promises_what_is_left;
+    [PollOnly ResumedCheckRenews] resumed_check_renews "prolongs the lock when it is checked by its lease token"
+        => c04_a_check_prolongs_nothing;
+    [PollOnly RenewedIsNotResumed] renewed_is_not_resumed "hands no hold on that was renewed"
+        => c04_a_renewal_by_token_keeps_the_lock;
+    [Queued WaiterGetsHalf] waiter_gets_half "keeps a lock for half of its ttl that was free when a waiter came"
+        => c04_the_lock_is_kept_as_long_as_promised;
+    [PollOnly RenewalsAreCounted] renewals_are_counted "ends a hold that was renewed a hundred times"
+        => c04_renewals_keep_the_lock;
+    [Queued RenewalsOfAPlaceAreCounted] renewals_of_a_place_are_counted "ends a place that was renewed a hundred times"
+        => l03_a_renewed_place_is_kept;
+    [Queued RefusedTwiceWaits] refused_twice_waits "takes a place in the queue for a claim that does not wait, but asks again"
+        => c13_a_refused_try_leaves_no_place;
+    [Queued LooksKeepTheQueue] looks_keep_the_queue "prolongs the places of all who wait, dead or alive, when one of them looks"
+        => l05_a_waiter_that_died_long_ago_delays_nobody;
+    [Queued RenewalsKeepTheQueue] renewals_keep_the_queue "prolongs the places of all who wait, dead or alive, when the holder renews"
+        => l05_a_waiter_that_died_long_ago_delays_nobody;
+    [Queued LooksAreTold] looks_are_told "tells all who wait that one of them has looked"
+        => l02_a_waiter_does_not_besiege_the_store;
+    [PollOnly AsksOn] asks_on "goes on asking in the background for each hold whose claim is gone"
+        => c04_holding_makes_few_requests;
+    [PollOnly ForceByMarkAlone] force_by_mark_alone "takes a lock away by the mark of its holder, whichever lock was named"
+        => s03_a_forced_release_of_another_hold_does_nothing;
+    [PollOnly ForceMissesRenewed] force_misses_renewed "takes no hold away that was renewed since it was shown"
+        => s03_a_forced_release_of_another_hold_does_nothing;
+    [Queued ForceMissesHanded] force_misses_handed "takes no hold away that came by a wait, if it is named"
+        => s03_a_forced_release_of_another_hold_does_nothing;
+    [PollOnly ForceFlagStays] force_flag_stays "tells of a forced release whoever renews the lock next"
+        => s03_a_forced_release_of_another_hold_does_nothing;
+    [PollOnly ForceFlagsInAdvance] force_flags_in_advance "takes a lock away at its next renewal, if the hold that was named has ended"
+        => s03_a_forced_release_of_another_hold_does_nothing;
+    [Queued AnswersCountTheWait] answers_count_the_wait "names a holder as one that has held the lock since it began to wait"
+        => c15_a_busy_answer_names_the_true_holder;
+    [PollOnly AnswersShowTheTtl] answers_show_the_ttl "names a holder with its ttl as what is left of its lease"
+        => c15_a_busy_answer_names_the_true_holder;
+    [PollOnly ListShowsTheTtl] list_shows_the_ttl "lists the ttl as what is left of a lease"
+        => c01_inspection_follows_the_lease;
+    [Queued ListCountsNobody] list_counts_nobody "lists a held lock without its waiters"
+        => c13_inspection_counts_the_waiters;
+    [PollOnly ResumedIsYoung] resumed_is_young "shows a hold that was taken over as old as the last renewal by its token"
+        => c01_inspection_follows_the_hold;
+    [PollOnly ResumedHasItsMark] resumed_has_its_mark "shows a hold that was taken over with another mark"
+        => c01_inspection_follows_the_hold;
+    [PollOnly PrefixesShortened] prefixes_shortened "cuts long prefixes" => c11_long_names_are_not_cut;
+    [PollOnly NamesEndAtWide] names_end_at_wide "cuts a name at its first character of four bytes"
+        => c11_distinct_names_never_block_each_other;
+    [PollOnly LabelsEndAtWide] labels_end_at_wide "cuts a label at its first character of four bytes"
+        => c01_inspection_shows_what_was_asked_for;
+    [Queued FenceOf32Bits] fence_of_32_bits "counts the fence in 32 bits" => c16_blocks_rise_over_releases;
     [PollOnly OwnerInDebug] owner_in_debug "prints the owner id of a claim"
         => s08_a_lease_token_is_shown_to_its_bearer_only;
     [PollOnly OwnerIsTheLabel] owner_is_the_label "names the owner id in the error of a wait in vain"

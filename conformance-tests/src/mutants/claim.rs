@@ -147,6 +147,7 @@ impl WrongClaim {
                 Some(before) => Ok(before),
                 None => self.side.next_of_client(self.client),
             },
+            Bug::FenceOf32Bits => FencingToken::new((token.get() % (1 << 32)).max(1)),
             Bug::FenceDrawnFirst => Ok(self.drawn.unwrap_or(token)),
             Bug::TokenRemembered => Ok(self.granted.unwrap_or(token)),
             Bug::ForceKeepsFence => Ok(self.side.kept_fence(&self.request.key).unwrap_or(token)),

@@ -13,6 +13,7 @@ use lock_core::{
 };
 
 use super::PASSWORD;
+use super::backend::narrow;
 use super::bug::Bug;
 use super::place::WrongPlace;
 use super::side::{Side, admin_of};
@@ -66,6 +67,9 @@ impl WrongView {
             Bug::LabelTrimmed => {
                 holder.label = holder.label.map(|label| label.trim().to_owned());
             }
+            Bug::LabelsEndAtWide => {
+                holder.label = holder.label.map(|label| narrow(&label).to_owned());
+            }
             Bug::HandedIsHidden => {
                 holder.owner = holder.owner.filter(|owner| self.side.before(*owner).is_none());
             }
@@ -84,6 +88,18 @@ impl WrongView {
             _ => {}
         }
         holder
+    }
+
+    /// What is wrong in a list only.
+    fn listed(&self, mut info: LockInfo) -> LockInfo {
+        match (self.bug, &mut info.holder) {
+            (Bug::ListCountsNobody, Some(_)) => info.waiters = info.waiters.and(Some(0)),
+            (Bug::ListShowsTheTtl, Some(holder)) => {
+                holder.expires_in = holder.expires_in.zip(holder.held_for).map(|(a, b)| a + b);
+            }
+            _ => {}
+        }
+        info
     }
 
     fn info(&self, mut info: LockInfo) -> LockInfo {
@@ -190,7 +206,7 @@ impl LockAdmin for WrongView {
             let ended = self.side.taken().into_iter().filter(|key| !known.contains(key));
             list.extend(ended.map(|key| LockInfo::new(key, None, None)));
         }
-        Ok(list.into_iter().map(|info| self.info(info)).collect())
+        Ok(list.into_iter().map(|info| self.listed(self.info(info))).collect())
     }
 
     async fn force_release(&self, key: &LockKey, victim: &Victim) -> Result<Released> {
