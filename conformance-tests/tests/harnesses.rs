@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -35,6 +36,17 @@ enum Lie {
     PartitionRefuses,
     FreezeRefuses,
     FreezesWhoIsThere,
+    /// Does none of this kind.
+    Without(Fault),
+    /// The same, and counts it as done.
+    CountsWithout(Fault),
+    SkipsOneLess,
+    FreezesForAMoment,
+    HealsNothing,
+    BreaksNothing,
+    BreaksAnother,
+    BreaksAll,
+    BreaksTwice,
     /// The first client declares less than the others.
     DeclaresLess,
 }
@@ -50,7 +62,7 @@ struct LyingStore {
 }
 
 #[derive(Debug)]
-struct LyingFaults(Arc<dyn Faults>, Lie);
+struct LyingFaults(Arc<dyn Faults>, Lie, AtomicU64);
 
 #[async_trait]
 impl Harness for Liar {
@@ -86,7 +98,7 @@ impl Store for LyingStore {
         let link = client.faults.clone().unwrap();
         let is_first = self.links.lock().unwrap().is_empty();
         self.links.lock().unwrap().push(Arc::clone(&link));
-        client.faults = Some(Arc::new(LyingFaults(link, self.lie)));
+        client.faults = Some(Arc::new(LyingFaults(link, self.lie, AtomicU64::new(0))));
         if self.lie == Lie::DeclaresLess && is_first {
             client.backend = Arc::new(Unfair(client.backend));
         }
@@ -98,7 +110,17 @@ impl Store for LyingStore {
     }
 
     async fn break_hold(&self, key: &LockKey) -> Result<(), Unavailable> {
-        self.inner.break_hold(key).await
+        match self.lie {
+            Lie::BreaksNothing => Ok(()),
+            Lie::BreaksAnother => self.inner.break_hold(&key.sibling("other")?).await,
+            // It loses its data.
+            Lie::BreaksAll => self.inner.restart().await,
+            Lie::BreaksTwice => {
+                self.inner.break_hold(key).await?;
+                self.inner.break_hold(key).await
+            }
+            _ => self.inner.break_hold(key).await,
+        }
     }
 
     async fn freeze(&self) -> Result<(), Unavailable> {
@@ -106,6 +128,11 @@ impl Store for LyingStore {
             Lie::NoFreeze => Ok(()),
             Lie::FreezeRefuses => self.inject(Fault::Refuse).await,
             Lie::FreezesWhoIsThere => self.inject(Fault::Partition).await,
+            Lie::FreezesForAMoment => {
+                self.inner.freeze().await?;
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                self.inner.thaw().await
+            }
             _ => self.inner.freeze().await,
         }
     }
@@ -126,7 +153,12 @@ impl Store for LyingStore {
 impl Faults for LyingFaults {
     async fn inject(&self, fault: Fault) -> Result<(), Unavailable> {
         let fault = match (self.1, fault) {
+            (Lie::HealsNothing, Fault::Heal) => return Ok(()),
             (_, Fault::Heal) => fault,
+            (Lie::Without(not) | Lie::CountsWithout(not), _) if is_like(not, fault) => {
+                self.2.fetch_add(1, Ordering::Relaxed);
+                return Ok(());
+            }
             (Lie::NoPartition, Fault::Partition) | (Lie::NoRefusal, Fault::Refuse) => return Ok(()),
             (Lie::PartitionRefuses, Fault::Partition) => Fault::Refuse,
             (_, Fault::Partition | Fault::Refuse) => fault,
@@ -141,6 +173,9 @@ impl Faults for LyingFaults {
             (Lie::SkipsOneMore, Fault::SkipRequests(skip)) if skip > 0 => {
                 Fault::SkipRequests(skip + 1)
             }
+            (Lie::SkipsOneLess, Fault::SkipRequests(skip)) => {
+                Fault::SkipRequests(skip.saturating_sub(1))
+            }
             _ => fault,
         };
         self.0.inject(fault).await
@@ -151,12 +186,22 @@ impl Faults for LyingFaults {
     }
 
     fn struck(&self) -> Option<u64> {
-        if self.1 == Lie::UncountedFaults { None } else { self.0.struck() }
+        let not_done = self.2.load(Ordering::Relaxed);
+        match self.1 {
+            Lie::UncountedFaults => None,
+            Lie::CountsWithout(_) => self.0.struck().map(|struck| struck + not_done),
+            _ => self.0.struck(),
+        }
     }
 
     fn connections(&self) -> Option<u64> {
         self.0.connections()
     }
+}
+
+/// Whether two faults differ at most in their length.
+fn is_like(one: Fault, other: Fault) -> bool {
+    std::mem::discriminant(&one) == std::mem::discriminant(&other)
 }
 
 /// A client that does not say that it is fair.
@@ -219,7 +264,22 @@ fn what_is_not_done_is_noticed_by_a_control() {
     );
     let cut = "c06_a_link_that_is_cut_brings_no_answer";
     let frozen = "c06_a_frozen_store_brings_no_answer";
+    let broken = "c06_a_hold_is_broken_and_no_other";
+    let any = Duration::ZERO;
     for (lie, control) in [
+        (Lie::CountsWithout(Fault::LoseNextRequest), befalls),
+        (Lie::CountsWithout(Fault::LoseNextReply), befalls),
+        (Lie::CountsWithout(Fault::DelayNextReply(any)), befalls),
+        (Lie::CountsWithout(Fault::HoldNextRequest(any)), befalls),
+        (Lie::Without(Fault::LoseNextReply), "c02_a_lost_reply_is_found_again"),
+        (Lie::Without(Fault::HoldNextRequest(any)), befalls),
+        (Lie::SkipsOneLess, skips),
+        (Lie::FreezesForAMoment, frozen),
+        (Lie::HealsNothing, cut),
+        (Lie::BreaksNothing, broken),
+        (Lie::BreaksAnother, broken),
+        (Lie::BreaksAll, broken),
+        (Lie::BreaksTwice, broken),
         (Lie::UncountedFaults, befalls),
         (Lie::Capped(Duration::from_millis(300)), befalls),
         (Lie::CountsNoRequests, befalls),

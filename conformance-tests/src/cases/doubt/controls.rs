@@ -7,7 +7,7 @@ use std::time::Duration;
 use lock_core::{Claim, Error, Renewal};
 
 use crate::Fault;
-use crate::cases::tools::{after_restart, answered, holds, within};
+use crate::cases::tools::{after_restart, answered, holds, queues, within};
 use crate::context::{Cx, Link, granted};
 use crate::runner::case::cases;
 use crate::runner::check::{Check, Stop};
@@ -26,6 +26,8 @@ cases! {
         "a call of a store that stands still waits in vain, that of a new client, too, and one after that is answered";
     c06_a_restart_is_noticed [Alone]
         "a restart of the store costs a call its answer, a hold or a connection, or makes another process";
+    c06_a_hold_is_broken_and_no_other []
+        "a hold that the harness takes away is gone, and no other hold and no waiter with it";
 }
 
 /// How many requests the call makes, and how long it takes.
@@ -295,4 +297,38 @@ async fn c06_a_restart_is_noticed(cx: Cx) -> Check {
         return Err(Stop::hindered("the store was restarted, and no call has noticed it"));
     }
     Err(Stop::NotApplicable("while a part of this store restarts the others answer".to_owned()))
+}
+
+async fn c06_a_hold_is_broken_and_no_other(cx: Cx) -> Check {
+    let (a, b) = (cx.backend().await?, cx.backend().await?);
+    let mut broken = holds(&cx, &a, "lock").await?;
+    let mut others = Vec::new();
+    for name in ["loc", "lock ", "lock a", "other"] {
+        others.push((name, holds(&cx, &a, name).await?));
+    }
+    let mut waiter = queues(&cx, &b, "lock").await?;
+    if cx.capabilities().fair {
+        // It has a place, and by now the lock.
+        others.push(("lock, of the next", waiter));
+    } else {
+        waiter.release().await?;
+    }
+    cx.store().break_hold(&cx.key("lock")?).await?;
+    match broken.check().await? {
+        Renewal::Lost => {}
+        answer => {
+            return Err(Stop::hindered(format_args!(
+                "a hold was taken away, and a check of it is answered {answer:?}"
+            )));
+        }
+    }
+    for (name, other) in &mut others {
+        if other.check().await? == Renewal::Lost {
+            return Err(Stop::hindered(format_args!(
+                "the hold of \"lock\" was taken away, and {name:?} is lost with it"
+            )));
+        }
+        other.release().await?;
+    }
+    Ok(())
 }
