@@ -54,8 +54,9 @@ async fn c16_blocks_rise_over_releases(cx: Cx) -> Check {
     let clients = [cx.backend().await?, cx.backend().await?];
     let mut last = 0;
     for cycle in 0..if cx.is_virtual() { 200 } else { 40 } {
-        // The last one moves a count that has 32 bits back.
-        let fences = [1, 5, MANY, u32::MAX][cycle % 4];
+        // The last one moves a count that has 32 bits back; on a server it would put the fences of all other tests
+        // hours ahead of the clock.
+        let fences = [1, 5, MANY, if cx.is_virtual() { u32::MAX } else { 2 }][cycle % 4];
         let mut claim = clients[cycle / 2 % 2].claim(request(&cx, fences)?)?;
         next(&mut last, granted(&mut *claim).await?, fences, "after a release")?;
         claim.release().await?;
