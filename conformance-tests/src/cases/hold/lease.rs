@@ -289,7 +289,8 @@ async fn a_hand_over_is_kept(cx: &Cx, renews: bool) -> Check {
         other => fail!("the lock was released to the only waiter, who was answered {other:?}"),
     };
     if renews {
-        cx.sleep(cx.ttl() / 2).await;
+        let left = until.since(cx.now());
+        cx.sleep(left / 2).await;
         let start = cx.now();
         match waiter.renew().await? {
             Renewal::Alive { valid_for } => {

@@ -216,15 +216,14 @@ async fn c13_inspection_counts_the_waiters(cx: Cx) -> Check {
         ensure!(shown == listed, "an inspection shows {shown:?} waiters, and the list {listed:?}");
         Ok(shown)
     };
-    let (mut holder, _) = cx.held(&a, "lock").await?;
+    let mut holder = holds(&cx, &a, "lock").await?;
     let mut waiting = Vec::new();
     for expected in 0..3 {
         let shown = waiters().await?;
         ensure!(shown.is_none_or(|n| n == expected), "{expected} wait, and {shown:?} are shown");
         let mut refused = cx.claim(&b, "lock")?;
         busy(&mut *refused).await?;
-        let mut waiter = cx.waiting_claim(&b, "lock")?;
-        busy(&mut *waiter).await?;
+        let mut waiter = queues(&cx, &b, "lock").await?;
         busy(&mut *waiter).await?;
         waiting.push(waiter);
     }
