@@ -436,6 +436,28 @@ mutants! {
     [PollOnly LabelsEndAtWide] labels_end_at_wide "cuts a label at its first character of four bytes"
         => c01_inspection_shows_what_was_asked_for;
     [Queued FenceOf32Bits] fence_of_32_bits "counts the fence in 32 bits" => c16_blocks_rise_over_releases;
+    [Queued TurnIsNotRenewed] turn_is_not_renewed "renews the place of a waiter at its turn, and not its lock"
+        => c04_a_hand_over_has_its_full_ttl;
+    [Queued TurnIsNotSeen] turn_is_not_seen "looks only for a place when a waiter is checked"
+        => c13_a_waiter_that_declines_passes_it_on;
+    [Queued DeclineIsNotSeen] decline_is_not_seen "says of a waiter that declines the lock that it had nothing"
+        => c13_a_waiter_that_declines_passes_it_on;
+    [Queued HandedBlockIsNotResumed] handed_block_is_not_resumed "forgets how many tokens a waiter has got"
+        => c16_only_its_own_block_attaches;
+    [PollOnly LastBytesOnly] last_bytes_only "ends a lease token when its bearer makes another"
+        => c07_a_release_by_token_frees_the_lock;
+    [PollOnly LimitOfTheFirst] limit_of_the_first "gives all claims of a client the time of the first"
+        => c12_calls_of_a_claim_are_bounded;
+    [PollOnly AnswersNameNobody] answers_name_nobody "names a holder without a label by an empty one"
+        => c15_a_wait_in_vain_names_the_true_holder;
+    [Queued LongNamesAreNotTold] long_names_are_not_told "tells nobody who waits for a long name"
+        => c05_a_release_is_pushed;
+    [PollOnly LongNamesAreNotShown] long_names_are_not_shown "shows long names as free"
+        => c11_a_lock_is_found_under_its_name;
+    [PollOnly PasswordInFindings] password_in_findings "names the URL that it was given in a diagnosis"
+        => s08_clients_claims_and_guards_show_no_secret;
+    [PollOnly PasswordWhenClosed] password_when_closed "names the URL that it was given once it is closed"
+        => s08_errors_of_calls_show_no_secret;
     [PollOnly OwnerInDebug] owner_in_debug "prints the owner id of a claim"
         => s08_a_lease_token_is_shown_to_its_bearer_only;
     [PollOnly OwnerIsTheLabel] owner_is_the_label "names the owner id in the error of a wait in vain"

@@ -2,14 +2,14 @@
 //! lease token, or follows one that was taken away.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{
-    Attempt, Busy, Bytes, Capabilities, Claim, ClaimRequest, ClockInstant, Finding, HolderInfo,
-    HolderMark, LockAdmin, LockBackend, LockInfo, LockKey, OwnerId, Released, Renewal, Result,
-    Victim,
+    Attempt, Busy, Bytes, Capabilities, Claim, ClaimRequest, ClockInstant, Error, Finding,
+    HolderInfo, HolderMark, LockAdmin, LockBackend, LockInfo, LockKey, OwnerId, Released, Renewal,
+    Result, Victim,
 };
 use tokio::sync::Notify;
 
@@ -18,6 +18,8 @@ use super::side::{Side, admin_of, holder_of};
 
 /// How many renewals are too many for a store that counts them.
 const TOO_MANY: u32 = 100;
+/// The longest name of a channel, in bytes.
+const LONG: usize = 63;
 /// How often one asks on whose claim is gone.
 const PAUSE: Duration = Duration::from_millis(300);
 
@@ -38,6 +40,8 @@ struct Known {
     /// Locks whose holder is to learn that it has lost them.
     flags: HashSet<LockKey>,
     listeners: Vec<(LockKey, OwnerId, Arc<Notify>)>,
+    /// The bytes of the last lease token of each lock.
+    bytes: HashMap<LockKey, Bytes>,
 }
 
 impl Records {
@@ -52,6 +56,8 @@ pub(super) struct WrongPast {
     right: Arc<dyn LockBackend>,
     side: Arc<Side>,
     records: Arc<Records>,
+    /// That of its first claim.
+    limit: OnceLock<Duration>,
 }
 
 impl WrongPast {
@@ -61,7 +67,7 @@ impl WrongPast {
         side: Arc<Side>,
         records: Arc<Records>,
     ) -> Self {
-        Self { bug, right, side, records }
+        Self { bug, right, side, records, limit: OnceLock::new() }
     }
 
     /// The holder, as it is wrongly shown.
@@ -108,7 +114,17 @@ impl LockBackend for WrongPast {
         self.right.capabilities()
     }
 
-    fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
+    fn claim(&self, mut request: ClaimRequest) -> Result<Box<dyn Claim>> {
+        let first = *self.limit.get_or_init(|| request.call_timeout);
+        if self.bug == Bug::LimitOfTheFirst {
+            request.call_timeout = first;
+        }
+        if let (Bug::LastBytesOnly, Some(resume)) = (self.bug, &mut request.resume) {
+            let last = self.records.known().bytes.get(&request.key).cloned();
+            if last != Some(std::mem::take(&mut resume.data)) {
+                return Err(Error::invalid("this lease token is out of date"));
+            }
+        }
         let news: Arc<Notify> = Arc::default();
         let listener = (request.key.clone(), request.owner, Arc::clone(&news));
         self.records.known().listeners.push(listener);
@@ -217,8 +233,26 @@ impl PastClaim {
 
     /// Whether its token is no longer known.
     fn is_outdated(&self) -> bool {
-        let was_renewed = self.records.known().renewed.contains(&self.request.owner);
-        self.bug == Bug::RenewedIsNotResumed && self.is_resumed() && was_renewed
+        let (known, owner) = (self.records.known(), self.request.owner);
+        let is_so = match self.bug {
+            Bug::RenewedIsNotResumed => known.renewed.contains(&owner),
+            Bug::HandedBlockIsNotResumed => {
+                self.request.fences > 1 && known.waits.contains_key(&owner)
+            }
+            _ => false,
+        };
+        is_so && self.is_resumed()
+    }
+
+    /// Whether it has the lock after a wait, and has not looked since, if that matters.
+    async fn is_at_its_turn(&mut self) -> Result<bool> {
+        let matters =
+            matches!(self.bug, Bug::TurnIsNotRenewed | Bug::TurnIsNotSeen | Bug::DeclineIsNotSeen);
+        if !matters || self.is_granted || self.looks == 0 || !self.request.wait {
+            return Ok(false);
+        }
+        let holder = holder_of(Arc::clone(&self.store), self.request.key.clone()).await?;
+        Ok(holder == Some(self.request.owner))
     }
 
     /// The true answer, obtained in a wrong way.
@@ -261,6 +295,9 @@ impl PastClaim {
     /// The holder in a busy answer, as it is wrongly shown.
     fn answered(&self, busy: &mut Busy) {
         let Some(holder) = &mut busy.holder else { return };
+        if self.bug == Bug::AnswersNameNobody {
+            holder.label.get_or_insert_default();
+        }
         let waits = holder.owner.and_then(|it| self.records.known().waits.get(&it).copied());
         match (self.bug, waits) {
             (Bug::AnswersCountTheWait, Some(since)) => {
@@ -331,6 +368,9 @@ impl Claim for PastClaim {
         if let Some(answer) = self.unrenewed().await? {
             return Ok(answer);
         }
+        if self.bug == Bug::TurnIsNotRenewed && self.is_at_its_turn().await? {
+            return Ok(self.alive());
+        }
         let answer = self.right.renew().await?;
         if matches!(answer, Renewal::Alive { .. }) {
             self.renewals += 1;
@@ -349,7 +389,7 @@ impl Claim for PastClaim {
     }
 
     async fn check(&mut self) -> Result<Renewal> {
-        if self.is_outdated() {
+        if self.is_outdated() || self.bug == Bug::TurnIsNotSeen && self.is_at_its_turn().await? {
             return Ok(Renewal::Lost);
         }
         if self.bug == Bug::ResumedCheckRenews && self.is_resumed() {
@@ -371,10 +411,15 @@ impl Claim for PastClaim {
         if self.is_outdated() {
             return Ok(Released::AlreadyGone);
         }
-        self.right.release().await
+        let hides = self.bug == Bug::DeclineIsNotSeen && self.is_at_its_turn().await?;
+        let released = self.right.release().await?;
+        Ok(if hides { Released::AlreadyGone } else { released })
     }
 
     async fn changed(&mut self) -> Result<()> {
+        if self.bug == Bug::LongNamesAreNotTold && self.request.key.name().len() > LONG {
+            return std::future::pending().await;
+        }
         tokio::select! {
             changed = self.right.changed() => changed,
             () = self.news.notified() => Ok(()),
@@ -382,7 +427,13 @@ impl Claim for PastClaim {
     }
 
     async fn detach(&mut self) -> Result<Bytes> {
-        self.right.detach().await
+        let bytes = self.right.detach().await?;
+        if self.bug != Bug::LastBytesOnly {
+            return Ok(bytes);
+        }
+        let new = Bytes::copy_from_slice(self.side.another_owner().as_bytes());
+        self.records.known().bytes.insert(self.request.key.clone(), new.clone());
+        Ok(new)
     }
 }
 

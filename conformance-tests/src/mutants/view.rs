@@ -4,6 +4,7 @@
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -23,6 +24,7 @@ pub(super) struct WrongView {
     bug: Bug,
     right: Arc<dyn LockBackend>,
     side: Arc<Side>,
+    is_closed: AtomicBool,
 }
 
 impl fmt::Debug for WrongView {
@@ -38,7 +40,7 @@ impl fmt::Debug for WrongView {
 
 impl WrongView {
     pub(super) fn new(bug: Bug, right: Arc<dyn LockBackend>, side: Arc<Side>) -> Self {
-        Self { bug, right, side }
+        Self { bug, right, side, is_closed: AtomicBool::new(false) }
     }
 
     fn key(&self, key: &LockKey) -> Result<LockKey> {
@@ -122,6 +124,10 @@ impl LockBackend for WrongView {
     }
 
     fn claim(&self, mut request: ClaimRequest) -> Result<Box<dyn Claim>> {
+        if self.bug == Bug::PasswordWhenClosed && self.is_closed.load(Ordering::Relaxed) {
+            let text = format!("memory://user:{PASSWORD}@host is closed");
+            return Err(Error::new(ErrorKind::Closed, text));
+        }
         let asked = request.clone();
         request.key = self.key(&request.key)?;
         request.ttl = kept(self.bug, request.ttl)?;
@@ -149,6 +155,7 @@ impl LockBackend for WrongView {
     }
 
     async fn close(&self) -> Result<()> {
+        self.is_closed.store(true, Ordering::Relaxed);
         self.right.close().await
     }
 
@@ -187,6 +194,7 @@ fn cut(owner: OwnerId) -> OwnerId {
 impl LockAdmin for WrongView {
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
         let found = match self.bug {
+            Bug::LongNamesAreNotShown if key.name().len() > 255 => None,
             Bug::InspectByPrefix => {
                 admin_of(&*self.right)?.list(key.prefix(), key.name()).await?.into_iter().next()
             }
@@ -223,7 +231,12 @@ impl LockAdmin for WrongView {
     }
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {
-        admin_of(&*self.right)?.diagnose().await
+        let mut findings = admin_of(&*self.right)?.diagnose().await?;
+        if self.bug == Bug::PasswordInFindings {
+            let text = format!("the server is memory://user:{PASSWORD}@host");
+            findings.push(Finding::fact(text));
+        }
+        Ok(findings)
     }
 
     async fn recover(&self) -> Result<()> {

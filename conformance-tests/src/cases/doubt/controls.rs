@@ -7,7 +7,7 @@ use std::time::Duration;
 use lock_core::{Claim, Error, Renewal};
 
 use crate::Fault;
-use crate::cases::tools::{after_restart, answered, holds, queues, within};
+use crate::cases::tools::{after_restart, answered, holds, missed_its_turn, queues, within};
 use crate::context::{Cx, Link, granted};
 use crate::runner::case::cases;
 use crate::runner::check::{Check, Stop};
@@ -302,18 +302,20 @@ async fn c06_a_restart_is_noticed(cx: Cx) -> Check {
 async fn c06_a_hold_is_broken_and_no_other(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
     let mut broken = holds(&cx, &a, "lock").await?;
-    let mut others = Vec::new();
+    let (mut others, mut waiter) = (Vec::new(), queues(&cx, &b, "lock").await?);
     for name in ["loc", "lock ", "lock a", "other"] {
         others.push((name, holds(&cx, &a, name).await?));
     }
-    let mut waiter = queues(&cx, &b, "lock").await?;
-    if cx.capabilities().fair {
-        // It has a place, and by now the lock.
-        others.push(("lock, of the next", waiter));
-    } else {
-        waiter.release().await?;
-    }
     cx.store().break_hold(&cx.key("lock")?).await?;
+    let turn = cx.now();
+    // Whoever has a place has the lock by now.
+    if cx.capabilities().fair && waiter.check().await? == Renewal::Lost {
+        missed_its_turn(&cx, turn)?;
+        return Err(Stop::hindered(
+            "the hold of \"lock\" was taken away, and a waiter has lost its place",
+        ));
+    }
+    waiter.release().await?;
     match broken.check().await? {
         Renewal::Lost => {}
         answer => {

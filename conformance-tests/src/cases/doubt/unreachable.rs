@@ -77,7 +77,8 @@ async fn waits(
 }
 
 async fn c12_calls_of_a_claim_are_bounded(cx: Cx) -> Check {
-    let (link, other) = (cx.link().await?, cx.backend().await?);
+    // Its first claim has had more time.
+    let (link, other) = (cx.warm_link("warm-up").await?, cx.backend().await?);
     let mut new = claim(&cx, &link, "new")?;
     let mut again = held(&cx, &link, "again").await?;
     let mut renewed = held(&cx, &link, "renewed").await?;

@@ -128,9 +128,11 @@ async fn c16_a_repeated_try_returns_the_same_block(cx: Cx) -> Check {
 
 async fn c16_only_its_own_block_attaches(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
-    holds(&cx, &a, "lock").await?.release().await?;
-    let hold = request(&cx, 5)?;
-    let mut claim = a.claim(hold.clone())?;
+    // The block is that of a holder who had to wait.
+    let (mut before, hold) = (holds(&cx, &a, "lock").await?, request(&cx, 5)?);
+    let mut claim = a.claim(hold.clone().with_wait(true))?;
+    busy(&mut *claim).await?;
+    before.release().await?;
     let first = granted(&mut *claim).await?.get();
     let data = claim.detach().await?;
     let resumed = |first, fences| -> Check<ClaimRequest> {

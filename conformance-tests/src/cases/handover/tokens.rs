@@ -4,7 +4,7 @@ use lock_core::{ErrorKind, LeaseToken, LostReason, Released};
 
 use crate::cases::tools::{
     Dropper, STEPS, drop_after_steps, error_kind, free_soon, free_within, is_lost, kept_until,
-    lost_reason, soon, still_held, take, take_for, turns,
+    longest_name, lost_reason, soon, still_held, take, take_for, turns,
 };
 use crate::context::Cx;
 use crate::context::cancel::Cut;
@@ -220,16 +220,22 @@ async fn c04_a_renewal_by_token_keeps_the_lock(cx: Cx) -> Check {
 
 async fn c07_a_release_by_token_frees_the_lock(cx: Cx) -> Check {
     let (first, second, other) = (cx.locks().await?, cx.locks().await?, cx.backend().await?);
-    let token = take_for(&cx, &first, "lock", cx.long_ttl()).await?.detach().await?;
-    let lock = second.named("lock")?.ttl(cx.long_ttl());
-    let released = lock.release(token.clone()).await?;
-    ensure!(released == Released::Freed, "a release by token is {released:?}");
-    ensure!(cx.is_free(&other, "lock").await?, "a lock that was released by token is taken");
-    let next = take_for(&cx, &first, "lock", cx.long_ttl()).await?;
-    let released = lock.release(token).await?;
-    ensure!(released == Released::AlreadyGone, "a second release by token is {released:?}");
-    next.check().await.explain("the next holder, after a second release by token")?;
-    next.release().await?;
+    for name in ["lock", &longest_name()] {
+        let token = take_for(&cx, &first, name, cx.long_ttl()).await?.detach().await?;
+        let lock = second.named(name)?.ttl(cx.long_ttl());
+        // The token of a bearer who has handed the lock on is good for as long as the lock is held.
+        let bearer = lock.attach(&token).await.explain("attaching")?;
+        drop(bearer.detach().await?);
+        lock.renew(&token).await.explain("a renewal by token after its bearer has made another")?;
+        let released = lock.release(token.clone()).await?;
+        ensure!(released == Released::Freed, "a release by token is {released:?}");
+        ensure!(cx.is_free(&other, name).await?, "a lock that was released by token is taken");
+        let next = take_for(&cx, &first, name, cx.long_ttl()).await?;
+        let released = lock.release(token).await?;
+        ensure!(released == Released::AlreadyGone, "a second release by token is {released:?}");
+        next.check().await.explain("the next holder, after a second release by token")?;
+        next.release().await?;
+    }
     Ok(())
 }
 

@@ -264,6 +264,23 @@ async fn c04_a_hand_over_has_its_full_ttl(cx: Cx) -> Check {
     for renews in [false, true] {
         a_hand_over_is_kept(&cx, renews).await?;
     }
+    // Whoever has a place may renew it before it learns that it has the lock.
+    if cx.capabilities().fair { an_unseen_hand_over_is_kept(&cx).await } else { Ok(()) }
+}
+
+async fn an_unseen_hand_over_is_kept(cx: &Cx) -> Check {
+    let (a, b, c) = (cx.backend().await?, cx.backend().await?, cx.backend().await?);
+    let mut holder = holds(cx, &a, "lock").await?;
+    let mut waiter = cx.waiting_claim(&b, "lock")?;
+    busy(&mut *waiter).await?;
+    holder.release().await?;
+    cx.sleep(cx.ttl() / 10).await;
+    let start = cx.now();
+    // If it is late, the lock may have gone to the next one.
+    if let Renewal::Alive { valid_for: Some(valid_for) } = waiter.renew().await? {
+        kept_until(cx, &c, "lock", start + valid_for).await?;
+    }
+    waiter.release().await?;
     Ok(())
 }
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use lock_core::{Attempt, ErrorKind, LockKey};
+use lock_core::{Attempt, ErrorKind, LockKey, Released};
 
-use crate::cases::tools::{error_kind, take_for};
+use crate::cases::tools::{error_kind, longest_name, take_for};
 use crate::context::{Cx, granted};
 use crate::runner::case::cases;
 use crate::runner::check::{Check, Demanded as _, ensure, ensure_exactly, fail};
@@ -305,7 +305,8 @@ async fn c11_bad_names_are_refused(cx: Cx) -> Check {
 
 async fn c11_a_lock_is_found_under_its_name(cx: Cx) -> Check {
     let (locks, other) = (cx.locks().await?, cx.locks().await?);
-    let names: BTreeSet<_> = CORPUS.iter().step_by(2).copied().collect();
+    let longest = longest_name();
+    let names: BTreeSet<_> = CORPUS.iter().step_by(2).copied().chain([&*longest]).collect();
     let mut guards = Vec::new();
     for name in &names {
         guards.push(take_for(&cx, &locks, name, cx.long_ttl()).await?);
@@ -315,9 +316,11 @@ async fn c11_a_lock_is_found_under_its_name(cx: Cx) -> Check {
     let expected: Vec<_> = names.iter().copied().collect();
     ensure!(listed == expected, "the list shows {listed:?}, in order it is {expected:?}");
     for (name, guard) in names.iter().zip(&guards) {
-        let fence = other.inspect(*name).await?.and_then(|info| info.holder).and_then(|h| h.fence);
+        let Some(holder) = other.inspect(*name).await?.and_then(|info| info.holder) else {
+            fail!("{name:?} is held, and an inspection shows nobody");
+        };
         ensure!(
-            fence.is_none_or(|fence| Ok(fence) == guard.token().map_err(drop)),
+            holder.fence.is_none_or(|fence| Ok(fence) == guard.token().map_err(drop)),
             "inspecting {name:?} shows another lock"
         );
         let starting = other.list(name).await?;
@@ -328,6 +331,10 @@ async fn c11_a_lock_is_found_under_its_name(cx: Cx) -> Check {
             starting == expected,
             "names that start with {name:?}: {starting:?}, not {expected:?}"
         );
+    }
+    for name in &names {
+        let freed = other.force_release_any(*name).await?;
+        ensure!(freed == Released::Freed, "{name:?} is held, and taking it away is {freed:?}");
     }
     drop(guards);
     Ok(())

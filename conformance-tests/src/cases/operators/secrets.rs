@@ -119,6 +119,7 @@ async fn s08_clients_claims_and_guards_show_no_secret(cx: Cx) -> Check {
         let info = admin.inspect(&cx.key("lock")?).await?;
         search.print("an inspection", &info);
         search.print("a list", &admin.list(cx.prefix(), "").await?);
+        search.outcome("a diagnosis", &admin.diagnose().await);
         if let Some(shown) = info.and_then(|info| info.holder) {
             search.display("a holder", &shown);
         }
@@ -180,6 +181,15 @@ async fn s08_errors_of_calls_show_no_secret(cx: Cx) -> Check {
     locks.close(cx.slack()).await?;
     search.refused("a client that was closed", &lock.try_acquire().await)?;
     search.outcome("a request of a client that was closed", &locks.health().await);
+    backend.close().await?;
+    search.outcome("a request of a store that was closed", &backend.ping().await);
+    match backend.claim(cx.request("closed")?) {
+        Ok(mut claim) => {
+            search.outcome("a claim of a store that was closed", &claim.try_acquire().await);
+            search.outcome("its release", &claim.release().await);
+        }
+        Err(error) => search.error("a claim of a store that was closed", &error),
+    }
     search.finds_nothing()
 }
 

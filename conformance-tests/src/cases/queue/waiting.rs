@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use lock_core::{Attempt, ErrorKind};
+use lock_core::{Attempt, ErrorKind, Released, Renewal};
 
 use crate::Fault;
 use crate::cases::tools::{
-    STEPS, holds, is_quiet, pushed, queues, soon, take_away, take_for, turns, waits, within,
+    STEPS, holds, is_quiet, longest_name, missed_its_turn, pushed, queues, soon, take_away,
+    take_for, turns, waits, within,
 };
 use crate::context::cancel::drop_after;
 use crate::context::{Cx, busy, granted};
@@ -111,12 +112,16 @@ async fn c05_a_change_after_an_error_is_not_missed(cx: Cx) -> Check {
 
 async fn c05_a_release_is_pushed(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
-    let mut holder = holds(&cx, &a, "lock").await?;
-    let waiting = pushed(queues(&cx, &b, "lock").await?);
-    cx.sleep(cx.ttl() / 2).await;
-    ensure!(!waiting.is_finished(), "a waiter was granted a lock that is held");
-    holder.release().await?;
-    soon(&cx, cx.slack(), "a waiter is told of a release", waiting).await??
+    for name in ["lock", &longest_name(), "日本 a/b%:* 🔑"] {
+        let mut holder = holds(&cx, &a, name).await?;
+        let waiting = pushed(queues(&cx, &b, name).await?);
+        cx.sleep(cx.ttl() / 4).await;
+        ensure!(!waiting.is_finished(), "a waiter was granted a lock that is held");
+        holder.release().await?;
+        let what = format!("a waiter for {name:?} is told of a release");
+        soon(&cx, cx.slack(), &what, waiting).await???;
+    }
+    Ok(())
 }
 
 /// How many hand-overs are timed.
@@ -398,7 +403,19 @@ async fn c13_a_waiter_that_declines_passes_it_on(cx: Cx) -> Check {
     let mut chosen = queues(&cx, &b, "lock").await?;
     let mut next = queues(&cx, &c, "lock").await?;
     holder.release().await?;
-    // By now a store that hands over has given it to `chosen`, who no longer wants it.
+    let turn = cx.now();
+    // By now a store that hands over has given it to `chosen`, who no longer wants it, but has a place or the
+    // lock until it says so.
+    if cx.capabilities().fair {
+        let told = (chosen.renew().await?, chosen.check().await?, chosen.release().await?);
+        let has_none = told.0 == Renewal::Lost || told.1 == Renewal::Lost;
+        if has_none || told.2 != Released::Freed {
+            missed_its_turn(&cx, turn)?;
+            fail!(
+                "a renewal, a check and a release of a waiter at its turn were answered {told:?}"
+            );
+        }
+    }
     chosen.release().await?;
     granted(&mut *next).await?;
     next.release().await?;

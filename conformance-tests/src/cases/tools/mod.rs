@@ -12,7 +12,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use lock_core::{
     Attempt, Claim, ClockInstant, DataLoss, Error, ErrorKind, FencingToken, LeaseToken, Lock,
-    LockAdmin, LockBackend, LockGuard, LockState, Locks, LostReason, Renewal, Victim,
+    LockAdmin, LockBackend, LockGuard, LockKey, LockState, Locks, LostReason, Renewal, Victim,
 };
 use serde_json::Value;
 use tokio::task::{JoinHandle, JoinSet};
@@ -464,6 +464,20 @@ pub(crate) async fn renewed(claim: &mut dyn Claim) -> Check {
         Renewal::Alive { .. } => Ok(()),
         other => fail!("a renewal in time was answered {other:?}"),
     }
+}
+
+/// Says if the machine was too slow to ask a waiter since its turn has come: a store may give the lock to the next
+/// one then.
+pub(crate) fn missed_its_turn(cx: &Cx, turn: ClockInstant) -> Check {
+    if cx.now().since(turn) > cx.ttl() / 8 {
+        return Err(Stop::late("the machine was too slow to ask a waiter at its turn"));
+    }
+    Ok(())
+}
+
+/// A name of as many bytes as one may have, in wide characters.
+pub(crate) fn longest_name() -> String {
+    "🔑".repeat(LockKey::MAX_LEN / "🔑".len())
 }
 
 /// More renewals than a store may count before it takes a hold, or a place, for too old.
