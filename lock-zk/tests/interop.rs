@@ -172,6 +172,9 @@ async fn what_is_stored_is_what_was_stored() {
     let waiting = tokio::spawn(async move { drop(waiter.acquire().await) });
     let plain = plain(&servers).await;
     until("it waits", SLACK, async || children(&plain, "held").await.len() == 2).await;
+    // A container without children goes a moment later.
+    let released = async || plain.check_stat("/locks/released").await.unwrap();
+    until("it goes", SLACK, async || released().await.is_none()).await;
     let mut lines = Vec::new();
     told(&plain, "/".to_owned(), &mut lines).await;
     golden::check(env!("CARGO_MANIFEST_DIR"), "zookeeper", &lines);

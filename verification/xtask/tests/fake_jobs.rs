@@ -111,7 +111,7 @@ fn a_run_passes_in_which_all_that_was_late_passes_alone() {
     for shown in [
         "-- clippy -p distlock --features redis --lib (",
         "-- redlock-model-check-0a (",
-        "-- fuzzing, 10s for each target (",
+        "-- fuzzing, 5s for each target (",
         "not run: no Rust 1.94 here",
         "repeated: soak: etcd, alone, for the first time",
     ] {
