@@ -1,5 +1,6 @@
 //! CPU-bound checks, run on idle processors only beside the tests, which mostly wait: two chains of them, one for the
-//! exhaustive model check, which takes longest, and one for all others, which wait for each other's builds.
+//! exhaustive model check and the simulation, which has a profile of its own, and one for all others, which wait for
+//! each other's builds.
 
 use std::fs::{self, File};
 use std::io;
@@ -181,13 +182,21 @@ fn fuzz(folder: &Path) -> Check {
     fuzz
 }
 
+fn simulation() -> Check {
+    let seeds = "test --locked --profile simulation -p lock-simulation";
+    let mut seeds = check(&format!("the simulation, {SIMULATION_SEEDS} seeds"), "cargo", seeds);
+    seeds.command.env("LOCK_SIMULATION_SEEDS", SIMULATION_SEEDS.to_string());
+    seeds
+}
+
 pub(crate) fn is_model(job: &str) -> bool {
     job.starts_with("redlock-model-")
 }
 
 fn chains(folder: &Path) -> io::Result<[Vec<Check>; 2]> {
     let models = Job::all(folder)?.into_iter().filter(|job| is_model(&job.name));
-    let models = models.map(|job| Check { command: job.command(), name: job.name }).collect();
+    let models = models.map(|job| Check { command: job.command(), name: job.name });
+    let models = models.chain([simulation()]).collect();
     let manifest = at("Cargo.toml", fs::read_to_string("Cargo.toml"))?;
     // Without rustup there is no old Rust.
     let toolchains = Command::new("rustup").args(["toolchain", "list"]).output();
@@ -211,10 +220,7 @@ fn others(folder: &Path, manifest: &str, toolchains: &str, root: &Path) -> Vec<C
     let docs = "doc --locked --workspace --all-features --no-deps --quiet";
     let mut docs = check("docs", "cargo", docs);
     docs.command.env("RUSTDOCFLAGS", "-D warnings");
-    let seeds = "test --locked --profile simulation -p lock-simulation";
-    let mut seeds = check(&format!("the simulation, {SIMULATION_SEEDS} seeds"), "cargo", seeds);
-    seeds.command.env("LOCK_SIMULATION_SEEDS", SIMULATION_SEEDS.to_string());
-    all.extend([docs, seeds, fuzz(folder)]);
+    all.extend([docs, fuzz(folder)]);
     let examples = "test --locked --workspace --all-features --doc";
     // What a build without stores answers to a URL whose feature is missing.
     let bare = "test --locked -p distlock --no-default-features --test connect";
