@@ -26,8 +26,8 @@ pub(crate) const FUZZ_SECONDS: usize = 5;
 
 pub(crate) const SIMULATION_SEEDS: usize = 100_000;
 
-/// How often each fault of the soak strikes: a quarter as often as in `./test.sh soak`.
-pub(crate) const SOAK_HITS: &str = "2";
+/// How often each fault of the soak strikes: half as often as in `./test.sh soak`.
+pub(crate) const SOAK_HITS: &str = "4";
 
 pub(crate) fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
