@@ -10,7 +10,7 @@ use lock_core::{
 };
 
 use super::bug::Bug;
-use super::side::{Side, admin_of, holder_of, written};
+use super::side::{Side, admin_of, holder_of, release_behind, written};
 
 /// A lease that outlives every test.
 pub(super) const FOR_EVER: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -402,11 +402,8 @@ impl Claim for WrongClaim {
 
 impl Drop for WrongClaim {
     fn drop(&mut self) {
-        if self.bug == Bug::DropReleases
-            && let Ok(mut right) = self.other(|_| {})
-            && let Ok(runtime) = tokio::runtime::Handle::try_current()
-        {
-            runtime.spawn(async move { right.release().await });
+        if self.bug == Bug::DropReleases {
+            release_behind(self.other(|_| {}));
         }
     }
 }

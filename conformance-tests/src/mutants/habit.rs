@@ -11,7 +11,7 @@ use lock_core::{
 };
 
 use super::bug::Bug;
-use super::side::{Side, admin_of, holder_of};
+use super::side::{Side, admin_of, holder_of, release_behind};
 
 /// How many holds a client renews that forgets the others.
 const FEW: usize = 8;
@@ -51,6 +51,15 @@ impl WrongHabit {
         let (key, ttl) = (LockKey::new("", "probe")?, Duration::from_secs(60));
         let request = ClaimRequest::new(key, self.side.another_owner(), ttl);
         self.right.claim(request)?.try_acquire().await.map(drop)
+    }
+
+    /// Makes a call, which must not be dropped if `poison` is the mistake.
+    async fn unbroken<T>(&self, poison: Bug, call: impl Future<Output = T>) -> T {
+        let (shared, is_done) = (Arc::clone(&self.shared), self.bug != poison);
+        let mut under_way = UnderWay { shared, is_done };
+        let answer = call.await;
+        under_way.is_done = true;
+        answer
     }
 }
 
@@ -115,11 +124,8 @@ impl Drop for UnderWay {
 #[async_trait]
 impl LockAdmin for WrongHabit {
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
-        let is_done = self.bug != Bug::DroppedInspectPoisons;
-        let mut call = UnderWay { shared: Arc::clone(&self.shared), is_done };
-        let found = admin_of(&*self.right)?.inspect(key).await;
-        call.is_done = true;
-        found
+        let found = admin_of(&*self.right)?.inspect(key);
+        self.unbroken(Bug::DroppedInspectPoisons, found).await
     }
 
     async fn list(&self, prefix: &str, name_start: &str) -> Result<Vec<LockInfo>> {
@@ -127,11 +133,8 @@ impl LockAdmin for WrongHabit {
     }
 
     async fn force_release(&self, key: &LockKey, victim: &Victim) -> Result<Released> {
-        let is_done = self.bug != Bug::DroppedForcePoisons;
-        let mut call = UnderWay { shared: Arc::clone(&self.shared), is_done };
-        let released = admin_of(&*self.right)?.force_release(key, victim).await;
-        call.is_done = true;
-        released
+        let released = admin_of(&*self.right)?.force_release(key, victim);
+        self.unbroken(Bug::DroppedForcePoisons, released).await
     }
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {
@@ -325,11 +328,8 @@ impl Claim for HabitClaim {
 
 impl Drop for HabitClaim {
     fn drop(&mut self) {
-        if let Some(left) = self.left_when_dropped()
-            && let Ok(mut claim) = self.store.claim(left)
-            && let Ok(runtime) = tokio::runtime::Handle::try_current()
-        {
-            runtime.spawn(async move { claim.release().await });
+        if let Some(left) = self.left_when_dropped() {
+            release_behind(self.store.claim(left));
         }
     }
 }

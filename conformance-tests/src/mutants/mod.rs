@@ -26,7 +26,7 @@ use self::bug::{Bug, Flavour};
 use self::guard::{ConstantRng, SlowClock, StoppedClock, TimersNeverFire};
 use self::habit::WrongHabit;
 use self::hasty::HastyBackend;
-use self::past::{Records, WrongPast};
+use self::past::WrongPast;
 use self::side::Side;
 use self::view::WrongView;
 use crate::MemoryHarness;
@@ -41,13 +41,12 @@ impl SuiteMutant {
     /// that are not the memory store's alone, such as two requests where one is right.
     pub fn wrap(&self) -> impl Fn(Arc<dyn LockBackend>) -> Arc<dyn LockBackend> + use<> {
         let (bug, side) = (self.bug, Arc::new(Side::new(TokioClock::default())));
-        let records: Arc<Records> = Arc::default();
         move |right| {
             let hasty = HastyBackend::new(bug, right, Arc::clone(&side));
             let wrong = WrongBackend::new(bug, Arc::new(hasty), Arc::clone(&side));
             let habit = WrongHabit::new(bug, Arc::new(wrong), Arc::clone(&side));
             let view = WrongView::new(bug, Arc::new(habit), Arc::clone(&side));
-            Arc::new(WrongPast::new(bug, Arc::new(view), Arc::clone(&side), Arc::clone(&records)))
+            Arc::new(WrongPast::new(bug, Arc::new(view), Arc::clone(&side)))
         }
     }
 

@@ -14,7 +14,7 @@ use lock_core::{
 use tokio::sync::Notify;
 
 use super::bug::Bug;
-use super::side::{Side, admin_of, holder_of};
+use super::side::{Side, admin_of, holder_of, show_the_ttl};
 
 /// How many renewals are too many for a store that counts them.
 const TOO_MANY: u32 = 100;
@@ -55,24 +55,18 @@ pub(super) struct WrongPast {
     bug: Bug,
     right: Arc<dyn LockBackend>,
     side: Arc<Side>,
-    records: Arc<Records>,
     /// That of its first claim.
     limit: OnceLock<Duration>,
 }
 
 impl WrongPast {
-    pub(super) fn new(
-        bug: Bug,
-        right: Arc<dyn LockBackend>,
-        side: Arc<Side>,
-        records: Arc<Records>,
-    ) -> Self {
-        Self { bug, right, side, records, limit: OnceLock::new() }
+    pub(super) fn new(bug: Bug, right: Arc<dyn LockBackend>, side: Arc<Side>) -> Self {
+        Self { bug, right, side, limit: OnceLock::new() }
     }
 
     /// The holder, as it is wrongly shown.
     fn shown(&self, mut holder: HolderInfo) -> HolderInfo {
-        let known = self.records.known();
+        let known = self.side.past.known();
         let resumed = holder.owner.and_then(|owner| known.resumed.get(&owner).copied());
         let Some((since, owner)) = resumed.zip(holder.owner) else { return holder };
         match self.bug {
@@ -96,7 +90,7 @@ impl WrongPast {
             return Ok(false);
         }
         let holder = holder_of(Arc::clone(&self.right), key.clone()).await?;
-        let known = self.records.known();
+        let known = self.side.past.known();
         Ok(holder.is_some_and(|holder| match self.bug {
             Bug::ForceMissesRenewed => known.renewed.contains(&holder),
             _ => known.waits.contains_key(&holder),
@@ -120,20 +114,19 @@ impl LockBackend for WrongPast {
             request.call_timeout = first;
         }
         if let (Bug::LastBytesOnly, Some(resume)) = (self.bug, &mut request.resume) {
-            let last = self.records.known().bytes.get(&request.key).cloned();
+            let last = self.side.past.known().bytes.get(&request.key).cloned();
             if last != Some(std::mem::take(&mut resume.data)) {
                 return Err(Error::invalid("this lease token is out of date"));
             }
         }
         let news: Arc<Notify> = Arc::default();
         let listener = (request.key.clone(), request.owner, Arc::clone(&news));
-        self.records.known().listeners.push(listener);
+        self.side.past.known().listeners.push(listener);
         Ok(Box::new(PastClaim {
             bug: self.bug,
             right: self.right.claim(request.clone())?,
             store: Arc::clone(&self.right),
             side: Arc::clone(&self.side),
-            records: Arc::clone(&self.records),
             request,
             news,
             looks: 0,
@@ -187,7 +180,7 @@ impl LockAdmin for WrongPast {
             _ => false,
         };
         if stays {
-            self.records.known().flags.insert(key);
+            self.side.past.known().flags.insert(key);
         }
         Ok(answer)
     }
@@ -207,7 +200,6 @@ struct PastClaim {
     right: Box<dyn Claim>,
     store: Arc<dyn LockBackend>,
     side: Arc<Side>,
-    records: Arc<Records>,
     request: ClaimRequest,
     news: Arc<Notify>,
     looks: u32,
@@ -233,7 +225,7 @@ impl PastClaim {
 
     /// Whether its token is no longer known.
     fn is_outdated(&self) -> bool {
-        let (known, owner) = (self.records.known(), self.request.owner);
+        let (known, owner) = (self.side.past.known(), self.request.owner);
         let is_so = match self.bug {
             Bug::RenewedIsNotResumed => known.renewed.contains(&owner),
             Bug::HandedBlockIsNotResumed => {
@@ -282,7 +274,7 @@ impl PastClaim {
     /// Remembers a place, and tells those who wait.
     fn waits(&self) {
         let (key, owner) = (&self.request.key, self.request.owner);
-        let mut known = self.records.known();
+        let mut known = self.side.past.known();
         known.waits.entry(owner).or_insert_with(|| self.side.clock.now());
         known.waiting.retain(|other| other.owner != owner);
         known.waiting.push(self.request.clone());
@@ -298,13 +290,13 @@ impl PastClaim {
         if self.bug == Bug::AnswersNameNobody {
             holder.label.get_or_insert_default();
         }
-        let waits = holder.owner.and_then(|it| self.records.known().waits.get(&it).copied());
+        let waits = holder.owner.and_then(|it| self.side.past.known().waits.get(&it).copied());
         match (self.bug, waits) {
             (Bug::AnswersCountTheWait, Some(since)) => {
                 holder.held_for = Some(self.side.clock.now().since(since));
             }
             (Bug::AnswersShowTheTtl, _) => {
-                holder.expires_in = holder.expires_in.zip(holder.held_for).map(|(a, b)| a + b);
+                show_the_ttl(holder);
             }
             _ => {}
         }
@@ -314,7 +306,7 @@ impl PastClaim {
     async fn others_live_on(&mut self) -> Result<()> {
         let (key, owner) = (self.request.key.clone(), self.request.owner);
         let holder = holder_of(Arc::clone(&self.store), key.clone()).await?;
-        let mut others = self.records.known().waiting.clone();
+        let mut others = self.side.past.known().waiting.clone();
         others.retain(|it| it.key == key && it.owner != owner && Some(it.owner) != holder);
         for other in others {
             self.store.claim(other)?.renew().await?;
@@ -326,7 +318,7 @@ impl PastClaim {
     async fn unrenewed(&mut self) -> Result<Option<Renewal>> {
         let owner = self.request.owner;
         let (has_waited, is_flagged) = {
-            let mut known = self.records.known();
+            let mut known = self.side.past.known();
             let is_flagged = known.flags.remove(&self.request.key);
             (known.waits.contains_key(&owner), is_flagged)
         };
@@ -375,7 +367,7 @@ impl Claim for PastClaim {
         if matches!(answer, Renewal::Alive { .. }) {
             self.renewals += 1;
             {
-                let mut known = self.records.known();
+                let mut known = self.side.past.known();
                 known.renewed.extend(self.is_granted.then_some(self.request.owner));
                 if self.request.resume.is_some() {
                     known.resumed.insert(self.request.owner, self.side.clock.now());
@@ -396,7 +388,7 @@ impl Claim for PastClaim {
             return self.right.renew().await;
         }
         let answer = self.right.check().await?;
-        let has_waited = self.records.known().waits.contains_key(&self.request.owner);
+        let has_waited = self.side.past.known().waits.contains_key(&self.request.owner);
         let lies = match self.bug {
             Bug::ResumedCheckPromises => self.is_resumed(),
             Bug::HandedCheckPromises => self.is_granted && has_waited,
@@ -407,7 +399,7 @@ impl Claim for PastClaim {
 
     async fn release(&mut self) -> Result<Released> {
         let owner = self.request.owner;
-        self.records.known().waiting.retain(|other| other.owner != owner);
+        self.side.past.known().waiting.retain(|other| other.owner != owner);
         if self.is_outdated() {
             return Ok(Released::AlreadyGone);
         }
@@ -432,7 +424,7 @@ impl Claim for PastClaim {
             return Ok(bytes);
         }
         let new = Bytes::copy_from_slice(self.side.another_owner().as_bytes());
-        self.records.known().bytes.insert(self.request.key.clone(), new.clone());
+        self.side.past.known().bytes.insert(self.request.key.clone(), new.clone());
         Ok(new)
     }
 }

@@ -6,14 +6,17 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use lock_core::{
-    Bytes, ClaimRequest, Clock, ClockInstant, Error, FencingToken, HolderInfo, LockAdmin,
+    Bytes, Claim, ClaimRequest, Clock, ClockInstant, Error, FencingToken, HolderInfo, LockAdmin,
     LockBackend, LockKey, OsRng, OwnerId, Result,
 };
+
+use super::past::Records;
 
 /// What the mistakes need to remember, for all clients of one store.
 #[derive(Debug)]
 pub(super) struct Side {
     pub(super) clock: Arc<dyn Clock>,
+    pub(super) past: Records,
     counters: Mutex<HashMap<LockKey, u64>>,
     client_counters: Mutex<HashMap<u64, u64>>,
     clients: AtomicU64,
@@ -51,6 +54,7 @@ impl Side {
     pub(super) fn new(clock: impl Clock) -> Self {
         Self {
             clock: Arc::new(clock),
+            past: Records::default(),
             counters: Mutex::default(),
             client_counters: Mutex::default(),
             clients: AtomicU64::new(0),
@@ -233,4 +237,16 @@ pub(super) async fn holder_of(
 ) -> Result<Option<OwnerId>> {
     let info = admin_of(&*store)?.inspect(&key).await?;
     Ok(info.and_then(|info| info.holder).and_then(|holder| holder.owner))
+}
+
+/// Releases in the background, where there is a runtime.
+pub(super) fn release_behind(claim: Result<Box<dyn Claim>>) {
+    if let (Ok(mut claim), Ok(runtime)) = (claim, tokio::runtime::Handle::try_current()) {
+        runtime.spawn(async move { claim.release().await });
+    }
+}
+
+/// Shows the ttl as what is left of the lease.
+pub(super) fn show_the_ttl(holder: &mut HolderInfo) {
+    holder.expires_in = holder.expires_in.zip(holder.held_for).map(|(left, age)| left + age);
 }

@@ -17,7 +17,7 @@ use super::PASSWORD;
 use super::backend::narrow;
 use super::bug::Bug;
 use super::place::WrongPlace;
-use super::side::{Side, admin_of};
+use super::side::{Side, admin_of, show_the_ttl};
 
 /// The layer around a correct client, or one that makes another mistake.
 pub(super) struct WrongView {
@@ -61,7 +61,7 @@ impl WrongView {
                 holder.fence = holder.fence.and_then(|fence| (fence.get() + 1).try_into().ok());
             }
             Bug::TtlIsShown => {
-                holder.expires_in = holder.expires_in.zip(holder.held_for).map(|(a, b)| a + b);
+                show_the_ttl(&mut holder);
             }
             Bug::LabelInSmallLetters => {
                 holder.label = holder.label.map(|label| label.to_lowercase());
@@ -97,7 +97,7 @@ impl WrongView {
         match (self.bug, &mut info.holder) {
             (Bug::ListCountsNobody, Some(_)) => info.waiters = info.waiters.and(Some(0)),
             (Bug::ListShowsTheTtl, Some(holder)) => {
-                holder.expires_in = holder.expires_in.zip(holder.held_for).map(|(a, b)| a + b);
+                show_the_ttl(holder);
             }
             _ => {}
         }

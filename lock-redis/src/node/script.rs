@@ -126,9 +126,8 @@ impl<'a> ScriptCall<'a> {
         for part in self.keys.iter().chain(&self.args) {
             command.arg(part.as_ref());
         }
-        process.into_iter().for_each(|process| {
-            command.arg(process);
-        });
+        // None adds nothing.
+        command.arg(process);
         command
     }
 }

@@ -2,7 +2,7 @@
 
 use lock_core::{ClaimRequest, ErrorKind, FencingToken, Renewal, Resume};
 
-use crate::cases::tools::{free_soon, got, holds, still_held, survives_a_restart};
+use crate::cases::tools::{after_a_wait, free_soon, got, holds, still_held, survives_a_restart};
 use crate::context::{Cx, busy, granted};
 use crate::runner::case::cases;
 use crate::runner::check::{Check, ensure, ensure_exactly, fail};
@@ -129,11 +129,9 @@ async fn c16_a_repeated_try_returns_the_same_block(cx: Cx) -> Check {
 async fn c16_only_its_own_block_attaches(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
     // The block is that of a holder who had to wait.
-    let (mut before, hold) = (holds(&cx, &a, "lock").await?, request(&cx, 5)?);
-    let mut claim = a.claim(hold.clone().with_wait(true))?;
-    busy(&mut *claim).await?;
-    before.release().await?;
-    let first = granted(&mut *claim).await?.get();
+    let hold = request(&cx, 5)?;
+    let (mut claim, first) = after_a_wait(&cx, &a, &a, hold.clone()).await?;
+    let first = first.get();
     let data = claim.detach().await?;
     let resumed = |first, fences| -> Check<ClaimRequest> {
         let resume = Resume::new(FencingToken::new(first)?, data.clone());

@@ -8,8 +8,8 @@ use lock_core::{Attempt, Binding, Claim, ErrorKind, LockBackend, Renewal};
 use crate::Fault;
 use crate::cases::tools::detached::Detached;
 use crate::cases::tools::{
-    at_each_await, free_soon, free_within, got, holds, kept_until, many_renewals, renewed, soon,
-    still_held, take_for,
+    after_a_wait, at_each_await, free_soon, free_within, got, holds, kept_until, many_renewals,
+    renewed, soon, still_held, take_for,
 };
 use crate::context::cancel::drop_after;
 use crate::context::{Cx, busy, granted};
@@ -179,12 +179,7 @@ impl Way {
         match self {
             Self::AtOnce => Ok(cx.held(backend, "lock").await?.0),
             Self::AfterAWait => {
-                let mut before = holds(cx, backend, "lock").await?;
-                let mut waiter = cx.waiting_claim(backend, "lock")?;
-                busy(&mut *waiter).await?;
-                before.release().await?;
-                granted(&mut *waiter).await?;
-                Ok(waiter)
+                Ok(after_a_wait(cx, backend, backend, cx.request("lock")?).await?.0)
             }
             Self::ByToken => {
                 let hold = Detached::take(cx, backend, "lock", cx.ttl()).await?;

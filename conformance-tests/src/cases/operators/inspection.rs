@@ -10,11 +10,11 @@ use lock_core::{
 
 use crate::cases::tools::layer::Forward;
 use crate::cases::tools::{
-    admin, answered, at_each_await, error_kind, free_soon, holds, lost_reason, queues, renewed,
-    soon, still_held, take, take_for,
+    admin, after_a_wait, answered, at_each_await, error_kind, free_soon, holds, lost_reason,
+    queues, renewed, soon, still_held, take, take_for,
 };
 use crate::context::cancel::drop_after;
-use crate::context::{Cx, busy, granted};
+use crate::context::{Cx, busy};
 use crate::runner::case::cases;
 use crate::runner::check::{Check, Explain, ensure, fail};
 
@@ -295,10 +295,8 @@ async fn s03_a_forced_release_of_another_hold_does_nothing(cx: Cx) -> Check {
 /// since. Its loss concerns no later holder.
 async fn a_handed_hold_is_taken(cx: &Cx, admin: &Locks) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
-    let mut before = holds(cx, &a, "lock").await?;
-    let mut holder = queues(cx, &b, "lock").await?;
-    before.release().await?;
-    granted(&mut *holder).await?;
+    let request = cx.request_for("lock", cx.long_ttl())?;
+    let (mut holder, _) = after_a_wait(cx, &a, &b, request).await?;
     let shown = mark(admin, "lock").await?;
     renewed(&mut *holder).await?;
     let answer = admin.force_release("lock", &shown).await?;

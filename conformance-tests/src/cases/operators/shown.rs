@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    Attempt, Claim, ClaimRequest, ClockInstant, HolderInfo, LockBackend, LockInfo, LockKey,
-    Released, Renewal, Victim,
+    Attempt, Claim, ClaimRequest, ClockInstant, FencingToken, HolderInfo, LockBackend, LockInfo,
+    LockKey, Released, Renewal, Victim,
 };
 
 use crate::cases::tools::detached::Detached;
@@ -61,6 +61,17 @@ async fn shown(cx: &Cx, backend: &Arc<dyn LockBackend>, key: &LockKey) -> Check<
     Ok(holder)
 }
 
+fn is_labelled(holder: &HolderInfo, label: Option<&str>, token: FencingToken) -> Check {
+    let shown = holder.label.as_deref();
+    ensure!(shown == label, "the label {label:?} is shown as {shown:?}");
+    ensure!(
+        holder.fence.is_none_or(|fence| fence == token),
+        "the token {token} is shown as {:?}",
+        holder.fence
+    );
+    Ok(())
+}
+
 async fn c01_inspection_shows_what_was_asked_for(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
     let key = cx.key("lock")?;
@@ -79,12 +90,7 @@ async fn c01_inspection_shows_what_was_asked_for(cx: Cx) -> Check {
         let token = granted(&mut *claim).await?;
         let holder = shown(&cx, &b, &key).await?;
         ensure!(holder.owner == Some(owner), "{owner:?} holds, and {:?} is shown", holder.owner);
-        ensure!(holder.label == label, "the label {label:?} is shown as {:?}", holder.label);
-        ensure!(
-            holder.fence.is_none_or(|fence| fence == token),
-            "the token {token} is shown as {:?}",
-            holder.fence
-        );
+        is_labelled(&holder, label.as_deref(), token)?;
         let mark = holder.mark.clone();
         ensure!(!marks.contains(&mark), "two holds are shown with the same mark");
         renewed(&mut *claim).await?;
@@ -114,16 +120,7 @@ async fn handed_over(cx: &Cx, a: &Arc<dyn LockBackend>, b: &Arc<dyn LockBackend>
     first.release().await?;
     let token = granted(&mut *second).await?;
     let holder = shown(cx, a, &cx.key("lock")?).await?;
-    ensure!(
-        holder.label.as_deref() == Some("second"),
-        "the lock was passed on to \"second\", and is shown with the label {:?}",
-        holder.label
-    );
-    ensure!(
-        holder.fence.is_none_or(|fence| fence == token),
-        "the lock was passed on with the token {token}, which is shown as {:?}",
-        holder.fence
-    );
+    is_labelled(&holder, Some("second"), token)?;
     second.release().await?;
     Ok(())
 }

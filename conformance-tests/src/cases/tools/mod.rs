@@ -11,8 +11,9 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use lock_core::{
-    Attempt, Claim, ClockInstant, DataLoss, Error, ErrorKind, FencingToken, LeaseToken, Lock,
-    LockAdmin, LockBackend, LockGuard, LockKey, LockState, Locks, LostReason, Renewal, Victim,
+    Attempt, Claim, ClaimRequest, ClockInstant, DataLoss, Error, ErrorKind, FencingToken,
+    LeaseToken, Lock, LockAdmin, LockBackend, LockGuard, LockKey, LockState, Locks, LostReason,
+    Renewal, Victim,
 };
 use serde_json::Value;
 use tokio::task::{JoinHandle, JoinSet};
@@ -363,6 +364,21 @@ pub(crate) async fn queues(
     let mut claim = backend.claim(cx.request_for(name, cx.long_ttl())?.with_wait(true))?;
     busy(&mut *claim).await?;
     Ok(claim)
+}
+
+/// A claim of this request that has waited for the lock, which another one of `before` has passed on to it.
+pub(crate) async fn after_a_wait(
+    cx: &Cx,
+    before: &Arc<dyn LockBackend>,
+    backend: &Arc<dyn LockBackend>,
+    request: ClaimRequest,
+) -> Check<(Box<dyn Claim>, FencingToken)> {
+    let mut holder = holds(cx, before, request.key.name()).await?;
+    let mut waiter = backend.claim(request.with_wait(true))?;
+    busy(&mut *waiter).await?;
+    holder.release().await?;
+    let token = granted(&mut *waiter).await?;
+    Ok((waiter, token))
 }
 
 /// A task that waits for pushes until this waiter has the lock, and releases it.
