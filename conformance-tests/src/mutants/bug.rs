@@ -337,13 +337,15 @@ mutants! {
         => c05_a_declined_lock_is_pushed_on;
     [PollOnly HintOfZeroLater] hint_of_zero_later "proposes from the second look on to try again at once"
         => c15_a_retry_hint_is_of_use;
-    [Queued ChangedOnce] changed_once "tells each claim of one change" => c05_who_was_handed_the_lock_is_told_of_its_loss;
+    [Queued ChangedOnce] changed_once "tells each claim of one change" => c05_a_holder_is_told_of_its_loss;
     [Queued WaiterIsToldOnce] waiter_is_told_once "tells each waiter of one change"
         => c05_who_was_told_in_vain_is_told_again;
     [Queued HandedIsNotTold] handed_is_not_told "tells a holder that had to wait of no loss"
-        => c05_who_was_handed_the_lock_is_told_of_its_loss;
+        => c05_a_holder_is_told_of_its_loss;
+    [Queued UnhandedIsNotTold] unhanded_is_not_told "tells a holder that did not have to wait of no loss"
+        => c05_a_holder_is_told_of_its_loss;
     [Queued HandedIsToldAlways] handed_is_told_always "tells a holder that had to wait of changes without end"
-        => c05_who_was_handed_the_lock_is_told_of_its_loss;
+        => c05_a_holder_is_told_of_its_loss;
     [Queued DeafAfterError] deaf_after_error "tells a claim nothing more after a call without an answer"
         => c05_a_change_after_an_error_is_not_missed;
     [Queued HolderDeafAfterError] holder_deaf_after_error "tells a holder of no loss if it had waited, and a call of that wait had no answer"

@@ -299,6 +299,7 @@ impl Claim for HabitClaim {
             Bug::ChangedOnce => self.past.changes > 0,
             Bug::WaiterIsToldOnce => self.past.changes > 0 && !self.past.is_granted,
             Bug::HandedIsNotTold => holds_by_hand_over,
+            Bug::UnhandedIsNotTold => self.past.is_granted && !self.past.was_handed,
             Bug::DeafAfterError => self.past.has_failed,
             Bug::HolderDeafAfterError => self.past.has_failed && self.past.is_granted,
             _ => false,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lock_core::{Attempt, LockBackend, Released, Renewal, Victim};
+use lock_core::{Attempt, Claim, LockBackend, Released, Renewal, Victim};
 
 use crate::cases::tools::{
     admin, holds, is_quiet, pushed, queues, served_in_order, soon, still_held,
@@ -30,8 +30,8 @@ cases! {
     c05_who_was_told_in_vain_is_told_again [Push]
         "a waiter that was told, and finds the lock taken by another one, is told of the next release"
         covers [Changed/Waiting/OtherReleases];
-    c05_who_was_handed_the_lock_is_told_of_its_loss [Inspect, Push]
-        "changed of a holder which had waited for the lock returns when the lock is taken away, and is silent before"
+    c05_a_holder_is_told_of_its_loss [Inspect, Push]
+        "changed of a holder returns when the lock is taken away, whether it had to wait for it or not, and is silent before"
         covers [Changed/Held/Forced];
     s03_a_forced_release_of_a_waiter_does_nothing [Inspect]
         "a forced release that names a waiter takes neither the lock from its holder nor the place from the waiter"
@@ -130,8 +130,10 @@ async fn c05_who_was_told_in_vain_is_told_again(cx: Cx) -> Check {
     Ok(())
 }
 
-async fn c05_who_was_handed_the_lock_is_told_of_its_loss(cx: Cx) -> Check {
+async fn c05_a_holder_is_told_of_its_loss(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
+    let mut first = holds(&cx, &a, "lock").await?;
+    is_told_of_its_loss(&cx, &mut *first, &b, "that never waited").await?;
     let mut first = holds(&cx, &a, "lock").await?;
     let mut next = b.claim(cx.request_for("lock", cx.long_ttl())?.with_wait(true))?;
     busy(&mut *next).await?;
@@ -143,12 +145,21 @@ async fn c05_who_was_handed_the_lock_is_told_of_its_loss(cx: Cx) -> Check {
         Check::Ok(())
     })
     .await??;
-    is_quiet(&cx, &mut *next).await?;
-    force(&cx, &a).await?;
-    soon(&cx, cx.slack(), "a holder is told that its lock was taken away", next.changed())
-        .await??;
-    let check = next.check().await?;
-    ensure!(check == Renewal::Lost, "after a forced release a check says {check:?}");
+    is_told_of_its_loss(&cx, &mut *next, &a, "that had to wait").await
+}
+
+async fn is_told_of_its_loss(
+    cx: &Cx,
+    holder: &mut dyn Claim,
+    other: &Arc<dyn LockBackend>,
+    who: &str,
+) -> Check {
+    is_quiet(cx, holder).await?;
+    force(cx, other).await?;
+    let what = format!("a holder {who} is told that its lock was taken away");
+    soon(cx, cx.slack(), &what, holder.changed()).await??;
+    let check = holder.check().await?;
+    ensure!(check == Renewal::Lost, "after a forced release, a holder {who} is checked: {check:?}");
     Ok(())
 }
 
