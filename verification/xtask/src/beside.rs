@@ -1,4 +1,4 @@
-//! CPU-bound checks, run on idle processors only beside the tests, which mostly wait: two chains of them, one for the
+//! CPU-bound checks, run on idle processors only beside the tests and the soak, which mostly wait: two chains of them, one for the
 //! exhaustive model check and the simulation, which has a profile of its own, and one for all others, which wait for
 //! each other's builds.
 
