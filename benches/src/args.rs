@@ -20,10 +20,10 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Measure, and print tables
     Run(RunArgs),
-    /// Write the tables and the plots of results into a page, between its markers
+    /// Write the tables and the plots of results into the documents, between their markers
     Page {
-        /// The page, such as docs/performance.md; the plots go into the folder `plots` beside it
-        page: PathBuf,
+        /// The folder with performance.md and performance/rows.md, such as `docs`
+        docs: PathBuf,
         /// Files that `run --json` has written; of two figures for the same, the later file's counts
         #[arg(required = true)]
         results: Vec<PathBuf>,

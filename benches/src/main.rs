@@ -54,6 +54,6 @@ fn main() -> ExitCode {
 async fn obey(command: Command) -> Done {
     match command {
         Command::Run(args) => run::run(args).await,
-        Command::Page { page, results } => page::write(&page, &results),
+        Command::Page { docs, results } => page::write(&docs, &results),
     }
 }

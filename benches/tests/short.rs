@@ -47,7 +47,7 @@ fn count(row: &Value, name: &str) -> Option<f64> {
 #[test]
 fn a_short_run_measures_every_part_on_every_store() {
     let folder = tempfile::tempdir().unwrap();
-    let (json, page) = (folder.path().join("results.json"), folder.path().join("performance.md"));
+    let json = folder.path().join("results.json");
     let said = run(&["run", "--short", "--json", text(&json)]);
     let results: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
     let rows = results["rows"].as_array().unwrap();
@@ -76,7 +76,7 @@ fn a_short_run_measures_every_part_on_every_store() {
         let of = |row: &&Value| row["library"].as_str().unwrap().starts_with(peer);
         assert!(rows.iter().filter(of).any(|row| row["failed"].is_null()), "{peer}:\n{said}");
     }
-    becomes_a_page(&json, &page);
+    become_pages(&json, &folder.path().join("docs"));
 }
 
 fn judge(part: &str, row: &Value) {
@@ -103,14 +103,26 @@ fn judge(part: &str, row: &Value) {
     }
 }
 
-/// The page of the documents takes the figures, and the same figures again change nothing.
-fn becomes_a_page(json: &Path, page: &Path) {
-    fs::copy(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/performance.md"), page).unwrap();
-    run(&["page", text(page), text(json)]);
-    let first = fs::read_to_string(page).unwrap();
-    assert!(first.contains("### Hand-over") && first.contains("\n| ZooKeeper | "));
-    let plot = fs::read_to_string(page.with_file_name("plots").join("handover.svg")).unwrap();
-    assert!(plot.starts_with("<svg ") && plot.trim_end().ends_with("</svg>"));
-    run(&["page", text(page), text(json)]);
-    assert_eq!(fs::read_to_string(page).unwrap(), first);
+/// The pages of the documents take the figures, and the same figures again change nothing.
+fn become_pages(json: &Path, docs: &Path) {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+    fs::create_dir_all(docs.join("performance")).unwrap();
+    let pages = ["performance.md", "performance/rows.md"];
+    for page in pages {
+        fs::copy(own.join(page), docs.join(page)).unwrap();
+    }
+    let read = || pages.map(|page| fs::read_to_string(docs.join(page)).unwrap());
+    run(&["page", text(docs), text(json)]);
+    let first = read();
+    for page in &first {
+        assert!(page.contains("Only a trial") && page.contains("\n| ZooKeeper | "), "{page}");
+    }
+    for plot in ["free", "hand-over", "throughput"] {
+        let plot = fs::read_to_string(docs.join(format!("performance/{plot}.svg"))).unwrap();
+        assert!(plot.starts_with("<svg ") && plot.trim_end().ends_with("</svg>"));
+        // A store of each kind has its figure.
+        assert!(plot.matches("class=\"bar\"").count() >= 7, "{plot}");
+    }
+    run(&["page", text(docs), text(json)]);
+    assert_eq!(read(), first);
 }

@@ -1,5 +1,6 @@
 //! The results, for people: tables, plots, and what follows from them.
 
+mod answers;
 mod capacity;
 mod plot;
 mod table;
@@ -33,8 +34,9 @@ fn by_part(rows: &[Row]) -> Vec<(Part, Vec<&Row>)> {
     parts
 }
 
-/// Replaces the figures of a page by those of the files.
-pub(crate) fn write(page: &Path, files: &[PathBuf]) -> Done {
+/// Replaces the figures of `performance.md` and `performance/rows.md` in this folder by those of the files, and draws the
+/// plots beside the rows.
+pub(crate) fn write(docs: &Path, files: &[PathBuf]) -> Done {
     let mut all: Option<Results> = None;
     for file in files {
         let read: Results = serde_json::from_str(&fs::read_to_string(file)?)?;
@@ -45,39 +47,21 @@ pub(crate) fn write(page: &Path, files: &[PathBuf]) -> Done {
         all = Some(Results { machine: read.machine, rows: older });
     }
     let results = all.ok_or("no results")?;
-    let folder = page.parent().ok_or("no folder")?.join("plots");
-    fs::create_dir_all(&folder)?;
     let mut figures = format!("\n{}\n", results.machine);
-    for (part, rows) in by_part(&results.rows) {
-        let plot = plot::of(part.title(), &rows);
-        let shown: Vec<_> = rows.into_iter().filter(|row| is_on_page(row)).collect();
-        figures += &format!("\n### {}\n\n{}", part.title(), table::of(&shown));
-        if let Some(plot) = plot {
-            let name = format!("{part:?}.svg").to_lowercase();
-            fs::write(folder.join(&name), plot)?;
-            figures += &format!("\n![{}](plots/{name})\n", part.title());
-        }
+    for answer in answers::all(&results.rows) {
+        let (title, plot) = (answer.title, format!("performance/{}.svg", answer.name));
+        fs::write(docs.join(&plot), answer.plot.svg())?;
+        figures += &format!("\n### {title}\n\n{}\n![{title}]({plot})\n", answer.table);
     }
-    figures += &format!("\n### What a store carries\n\n{}\n", capacity::table(&results.rows));
-    let old = fs::read_to_string(page)?;
-    fs::write(page, replaced(&old, &figures)?)?;
-    Ok(())
+    replace(&docs.join("performance.md"), &format!("{figures}\n"))?;
+    let capacity = capacity::table(&results.rows);
+    let rows = format!("\n{}\n### What a store carries\n\n{capacity}\n", tables(&results));
+    replace(&docs.join("performance/rows.md"), &rows)
 }
 
-/// A page with every case is read by nobody. In the files and the plots only are the halves of a pair,
-/// the numbers of waiters and of held locks in between, and of other libraries what nobody compares.
-fn is_on_page(row: &Row) -> bool {
-    let (case, is_peer) = (row.case.as_str(), !row.library.starts_with("distlock"));
-    match row.part {
-        _ if row.failed.is_some() => true,
-        Part::Pair if is_peer => case == "busy: both",
-        Part::Pair => case.ends_with("both"),
-        Part::HandOver if is_peer && case.ends_with(" 1 processes") => false,
-        Part::HandOver => !case.starts_with("1 waiting") && !case.starts_with("100 waiting"),
-        Part::Throughput if is_peer => case.ends_with(" 1 names"),
-        Part::Held => !case.starts_with("1000 "),
-        _ => true,
-    }
+fn replace(page: &Path, figures: &str) -> Done {
+    let old = fs::read_to_string(page).map_err(|error| format!("{}: {error}", page.display()))?;
+    Ok(fs::write(page, replaced(&old, figures)?)?)
 }
 
 /// The page with other text between its markers.

@@ -1,106 +1,158 @@
-//! A plot of times on a logarithmic scale: a line for each row, from its median to its longest,
-//! beside the median of its floor.
+//! Bars: one colour for this library, one for the others, and a line for the floor.
 
 use std::fmt::Write;
 
-use super::table::unit;
-use crate::results::Row;
+use super::table::number;
 
-const LABELS: f64 = 400.0;
-const WIDTH: f64 = 900.0;
-const MARGIN: f64 = 30.0;
-const HEIGHT: f64 = 16.0;
-const TOP: f64 = 54.0;
+const LABELS: f64 = 190.0;
+const WIDTH: f64 = 720.0;
+/// Of the longest bar, so that its figure has room behind it.
+const LONGEST: f64 = 440.0;
+const HEIGHT: f64 = 22.0;
+const TOP: f64 = 66.0;
+const BELOW: f64 = 48.0;
+const OURS: &str = "#1f6feb";
+const PEER: &str = "#9aa4af";
+const FLOOR: &str = "#d1242f";
 
-/// An SVG; `None` if no row has a time.
-pub(super) fn of(title: &str, rows: &[&Row]) -> Option<String> {
-    let rows: Vec<_> = rows.iter().filter_map(|row| Some((row, row.time?))).collect();
-    let times = rows.iter().flat_map(|(row, time)| {
-        [Some(time.p50), Some(time.max), row.floor.map(|floor| floor.p50)].into_iter().flatten()
-    });
-    let logs: Vec<f64> = times.map(|time| (time.max(1) as f64).log10()).collect();
-    let first = logs.iter().copied().reduce(f64::min)?.floor();
-    let last = logs.iter().copied().reduce(f64::max)?.ceil().max(first + 1.0);
-    let at = |nanos: u64| {
-        let share = ((nanos.max(1) as f64).log10() - first) / (last - first);
-        LABELS + share * (WIDTH - LABELS - MARGIN)
-    };
-    let bottom = TOP + HEIGHT * rows.len() as f64;
-    let mut svg = String::new();
-    let mut add = |element: String| {
-        // Writing to a string does not fail.
-        let _ = writeln!(svg, "{element}");
-    };
-    add(format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{}\" font-family=\"sans-serif\" font-size=\"11\">",
-        bottom + MARGIN
-    ));
-    add("<rect width=\"100%\" height=\"100%\" fill=\"white\"/>".to_owned());
-    add(format!("<text x=\"8\" y=\"18\" font-size=\"14\">{}</text>", escaped(title)));
-    add("<text x=\"8\" y=\"36\" fill=\"#555\">circle: p50 · bar: p99 · line: to the longest · tick: p50 of the floor</text>".to_owned());
-    let mut decade = first;
-    while decade <= last {
-        let nanos = 10_f64.powf(decade);
-        let (unit, size) = unit(nanos * 1.000_001);
-        let x = LABELS + (decade - first) / (last - first) * (WIDTH - LABELS - MARGIN);
-        add(format!(
-            "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{TOP}\" y2=\"{bottom}\" stroke=\"#ddd\"/>"
-        ));
-        add(format!(
-            "<text x=\"{x:.1}\" y=\"{}\" text-anchor=\"middle\" fill=\"#555\">{:.0} {unit}</text>",
-            bottom + 16.0,
-            nanos / size
-        ));
-        decade += 1.0;
-    }
-    for (number, (row, time)) in rows.iter().enumerate() {
-        let y = TOP + HEIGHT * (number as f64 + 0.5);
-        let label = format!("{}, {}: {}", row.store.name(), row.library, row.case);
-        let (p50, p99, max) = (at(time.p50), at(time.p99), at(time.max));
-        add(format!("<text x=\"8\" y=\"{:.1}\">{}</text>", y + 4.0, escaped(&label)));
-        add(format!(
-            "<line x1=\"{p50:.1}\" x2=\"{max:.1}\" y1=\"{y}\" y2=\"{y}\" stroke=\"#1f77b4\"/>"
-        ));
-        add(format!(
-            "<line x1=\"{p99:.1}\" x2=\"{p99:.1}\" y1=\"{}\" y2=\"{}\" stroke=\"#1f77b4\" stroke-width=\"2\"/>",
-            y - 4.0,
-            y + 4.0
-        ));
-        add(format!("<circle cx=\"{p50:.1}\" cy=\"{y}\" r=\"3.5\" fill=\"#1f77b4\"/>"));
-        if let Some(floor) = row.floor {
-            let x = at(floor.p50);
-            add(format!(
-                "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{}\" y2=\"{}\" stroke=\"#d62728\" stroke-width=\"2\"/>",
-                y - 6.0,
-                y + 6.0
-            ));
-        }
-    }
-    add("</svg>".to_owned());
-    Some(svg)
+pub(super) struct Plot {
+    pub(super) title: &'static str,
+    /// What the figures are, and their unit.
+    pub(super) axis: &'static str,
+    /// The least with which it could be done.
+    pub(super) floor: Option<f64>,
+    pub(super) bars: Vec<Bar>,
 }
 
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;")
+pub(super) struct Bar {
+    pub(super) label: String,
+    pub(super) value: f64,
+    pub(super) is_peer: bool,
+}
+
+impl Plot {
+    /// An SVG.
+    pub(super) fn svg(&self) -> String {
+        let most = self.bars.iter().map(|bar| bar.value).chain(self.floor).fold(0.0, f64::max);
+        let step = step(most);
+        let last = (most / step).ceil().max(1.0) * step;
+        let at = |value: f64| LABELS + value / last * LONGEST;
+        let bottom = TOP + HEIGHT * self.bars.len() as f64;
+        let mut svg = Svg(String::new());
+        svg.0 += &format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{}\" \
+             viewBox=\"0 0 {WIDTH} {0}\" font-family=\"sans-serif\" font-size=\"12\">\n\
+             <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
+            bottom + BELOW
+        );
+        svg.text((12.0, 24.0), "start", "font-size=\"15\" font-weight=\"bold\"", self.title);
+        self.legend(&mut svg);
+        let mut tick = 0.0;
+        while tick < last + step / 2.0 {
+            svg.line(at(tick), (TOP, bottom), "#ddd", 1.0);
+            svg.text((at(tick), bottom + 16.0), "middle", "fill=\"#555\"", &number(tick));
+            tick += step;
+        }
+        let middle = (LABELS + LONGEST / 2.0, bottom + 36.0);
+        svg.text(middle, "middle", "fill=\"#555\"", self.axis);
+        let rows = (0_u32..).map(|row| TOP + HEIGHT * f64::from(row));
+        for (bar, y) in self.bars.iter().zip(rows.clone()) {
+            let colour = if bar.is_peer { PEER } else { OURS };
+            svg.bar(LABELS, y + 4.0, at(bar.value) - LABELS, colour);
+            svg.text((LABELS - 8.0, y + 15.0), "end", "fill=\"#222\"", &bar.label);
+        }
+        if let Some(floor) = self.floor {
+            svg.line(at(floor), (TOP, bottom), FLOOR, 2.0);
+        }
+        // Above the line, with a rim that keeps it legible.
+        let style = "fill=\"#222\" stroke=\"white\" stroke-width=\"4\" paint-order=\"stroke\"";
+        for (bar, y) in self.bars.iter().zip(rows) {
+            svg.text((at(bar.value) + 6.0, y + 15.0), "start", style, &number(bar.value));
+        }
+        svg.0 + "</svg>\n"
+    }
+
+    fn legend(&self, svg: &mut Svg) {
+        let (mut x, y) = (12.0, 48.0);
+        let mut entries = vec![(OURS, "distlock"), (PEER, "the fastest other library")];
+        if self.floor.is_some() {
+            entries.push((FLOOR, "the floor: the same by the bare driver"));
+        }
+        for (colour, what) in entries {
+            let _ = writeln!(
+                svg.0,
+                "<rect x=\"{x}\" y=\"{}\" width=\"11\" height=\"11\" fill=\"{colour}\"/>",
+                y - 10.0
+            );
+            svg.text((x + 16.0, y), "start", "fill=\"#222\"", what);
+            x += 40.0 + 6.5 * what.len() as f64;
+        }
+    }
+}
+
+/// Between two ticks: four to ten of them.
+fn step(most: f64) -> f64 {
+    let tens = 10_f64.powf(most.max(f64::MIN_POSITIVE).log10().floor());
+    let steps = [0.1, 0.2, 0.5, 1.0, 2.0].map(|step| step * tens);
+    steps.into_iter().find(|step| most / step <= 8.0).unwrap_or(tens)
+}
+
+struct Svg(String);
+
+// Writing to a string does not fail.
+impl Svg {
+    fn text(&mut self, (x, y): (f64, f64), anchor: &str, style: &str, text: &str) {
+        let text = text.replace('&', "&amp;").replace('<', "&lt;");
+        let _ = writeln!(
+            self.0,
+            "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" {style}>{text}</text>"
+        );
+    }
+
+    fn line(&mut self, x: f64, (from, to): (f64, f64), colour: &str, width: f64) {
+        let _ = writeln!(
+            self.0,
+            "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{from}\" y2=\"{to}\" stroke=\"{colour}\" stroke-width=\"{width}\"/>"
+        );
+    }
+
+    fn bar(&mut self, x: f64, y: f64, width: f64, colour: &str) {
+        let height = HEIGHT - 8.0;
+        let _ = writeln!(
+            self.0,
+            "<rect class=\"bar\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height}\" fill=\"{colour}\"/>"
+        );
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::Part;
-    use crate::samples::Spread;
-    use crate::stores::Store;
 
     #[test]
-    fn each_row_with_a_time_has_its_line() {
-        let spread = |p50| Some(Spread { count: 9, p50, p99: 2 * p50, max: 5 * p50 });
-        let row =
-            Row::new(Part::Pair, Store::Redis, "a & b", "busy").times(spread(2_000), spread(1_000));
-        let none = Row::new(Part::Pair, Store::Redis, "none", "busy");
-        let svg = of("Title", &[&row, &none]).unwrap();
-        assert!(svg.contains("Redis, a &amp; b: busy") && !svg.contains("none"));
-        assert_eq!(svg.matches("<circle").count(), 1);
-        assert!(svg.contains(">1 µs<") && svg.contains(">10 µs<"));
-        assert_eq!(of("Title", &[&none]), None);
+    fn each_figure_has_a_bar_of_its_length() {
+        let bar = |label: &str, value, is_peer| Bar { label: label.to_owned(), value, is_peer };
+        let bars = vec![bar("a & b", 2.0, false), bar("c", 1.0, true)];
+        let plot = Plot { title: "Title", axis: "times", floor: Some(1.0), bars };
+        let svg = plot.svg();
+        assert!(svg.contains(">a &amp; b<") && svg.contains(">Title<") && svg.contains(">times<"));
+        let widths: Vec<f64> = svg
+            .lines()
+            .filter(|line| line.contains("class=\"bar\""))
+            .map(|line| line.split("width=\"").nth(1).unwrap().split('"').next().unwrap())
+            .map(|width| width.parse().unwrap())
+            .collect();
+        assert_eq!(widths, [440.0, 220.0]);
+        assert!(svg.contains(&format!("stroke=\"{FLOOR}\"")));
+        let unfloored = Plot { floor: None, ..plot };
+        assert!(!unfloored.svg().contains(FLOOR));
+    }
+
+    #[test]
+    fn ticks_are_round() {
+        for (most, expected) in [(1.5, 0.2), (3.4, 0.5), (0.9, 0.2), (15_000.0, 2000.0), (8.0, 1.0)]
+        {
+            assert!((step(most) / expected - 1.0).abs() < 1e-9, "{most}: {}", step(most));
+        }
     }
 }

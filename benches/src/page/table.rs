@@ -36,10 +36,7 @@ pub(super) fn of(rows: &[&Row]) -> String {
         }
         if floored {
             let ratio = row.ratio().map_or("–".to_owned(), |ratio| format!("{ratio:.2}"));
-            let floor = row.floor.map_or("–".to_owned(), |floor| {
-                let (unit, size) = unit(floor.p50 as f64);
-                format!("{} {unit}", number(floor.p50 as f64 / size))
-            });
+            let floor = row.floor.map_or("–".to_owned(), |floor| duration(floor.p50));
             cells.extend([floor, ratio]);
         }
         let count = |name: &&str| row.counted(name).map_or("–".to_owned(), number);
@@ -75,8 +72,14 @@ fn times(spread: Spread) -> String {
     format!("{p50}/{p99}/{max} {unit}")
 }
 
+/// Of so many nanoseconds.
+pub(super) fn duration(nanos: u64) -> String {
+    let (unit, size) = unit(nanos as f64);
+    format!("{} {unit}", number(nanos as f64 / size))
+}
+
 /// The largest unit of which there is at least one, and its nanoseconds.
-pub(super) fn unit(nanos: f64) -> (&'static str, f64) {
+fn unit(nanos: f64) -> (&'static str, f64) {
     let units = [("s", 1e9), ("ms", 1e6), ("µs", 1e3)];
     units.into_iter().find(|(_, size)| nanos >= *size).unwrap_or(("ns", 1.0))
 }
