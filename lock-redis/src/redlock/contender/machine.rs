@@ -275,7 +275,8 @@ impl Contender {
                     close_at.get_or_insert(now + terms.short_wait.max(now - started));
                 }
                 self.phase = CallPhase::Releasing { started, close_at };
-                if is_over(&self.ballot, close_at) {
+                // Where a quorum has freed something, the last nodes change nothing.
+                if outcome == CallOutcome::Released(true) || is_over(&self.ballot, close_at) {
                     self.phase = CallPhase::Done(outcome);
                 }
             }
@@ -534,6 +535,22 @@ mod tests {
         assert_eq!(table.sent, [(2, again)]);
         table.reply(2, AnswerBrief::Freed(true));
         assert_eq!(table.contender.wake_at(&terms(), table.now), None);
+    }
+
+    #[test]
+    fn a_release_waits_for_no_node_that_changes_nothing() {
+        for freed in [true, false] {
+            let mut table = Table::trying();
+            (0..3).for_each(|node| table.reply(node, mine(7)));
+            table.begin(|contender, terms, now| contender.begin_release(terms, now, false));
+            (0..2).for_each(|node| table.reply(node, AnswerBrief::Freed(freed)));
+            let outcome = freed.then_some(CallOutcome::Released(true));
+            assert_eq!(table.contender.outcome(), outcome, "the third one may have freed it");
+            table.reply(2, AnswerBrief::Unknown);
+            assert_eq!(table.contender.outcome(), Some(CallOutcome::Released(freed)));
+            table.pass(ms(50));
+            assert_eq!(table.sent.len(), 1, "the third one is asked again");
+        }
     }
 
     #[test]

@@ -129,7 +129,7 @@ fn explain(why: &str) -> &'static str {
 }
 
 /// The replies to one call, node by node.
-#[derive(Clone, Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct AnswerTally {
     needed: usize,
     /// `None` while there is none.

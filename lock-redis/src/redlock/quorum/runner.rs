@@ -88,7 +88,7 @@ impl ContenderRunner {
         let state = Mutex::new(RunnerState {
             contender: Contender::new(quorum.len(), resumed),
             told_at: Time::ZERO,
-            answers: AnswerTally::new(quorum.len(), quorum.needed()),
+            answers: AnswerTally::default(),
             end: Time::MAX,
             left: Vec::new(),
             unsent: Vec::new(),
@@ -145,9 +145,12 @@ impl ContenderRunner {
         };
         let mut flights = Vec::new();
         self.send(sent, waited, &mut flights);
-        let ended = |state: &RunnerState| Some((state.contender.outcome()?, state.answers.clone()));
+        // Nothing more is added to the answers of a call that has ended.
+        let ended = |state: &mut RunnerState| {
+            Some((state.contender.outcome()?, std::mem::take(&mut state.answers)))
+        };
         loop {
-            let ended = ended(&self.state.lock());
+            let ended = ended(&mut self.state.lock());
             if let Some(ended) = ended {
                 self.leave(flights);
                 return ended;
