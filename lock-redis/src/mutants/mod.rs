@@ -230,10 +230,10 @@ mutants! {
             "local answer = -1\n  if not letter_of(value_of(KEYS[k]), who) then error('DISTLOCK the lock is not held by ' .. who) end";
 
     // The nodes of a quorum.
-    "the_seed_is_for_new_locks": "A node of a quorum that comes back counts on from what it had counted itself.",
-        killed by "a_seed_counts_for_every_lock", in ["ACQUIRE_VOTE"],
-        "counter = math.max(counter, tonumber(node[5] or '0'))" =>
-            "";
+    "the_seed_is_for_new_nodes": "A node of a quorum that comes back counts on from what it had counted itself.",
+        killed by "a_seed_counts_for_every_lock", in ["ADMIT"],
+        "math.max(tonumber(node[5] or '0'), tonumber(ARGV[2]))" =>
+            "tonumber(node[5] or ARGV[2])";
     "a_node_follows_a_clock_for_longer_than_it_waits": "A client whose clock is ahead takes the fences of a quorum a minute ahead.",
         killed by "fences_rise_over_a_loss_after_a_client_that_is_ahead", in ["ACQUIRE_VOTE"],
         "now + tonumber(ARGV[10])" =>
@@ -244,16 +244,12 @@ mutants! {
             "table.insert(out, 1, answer)";
     "a_batch_renews_any_owner": "A renewal prolongs the lock of another client on a node of a quorum.",
         killed by "each_hold_of_a_batch_hears_its_own_answer", in ["RENEW_VOTE"],
-        "if not vote[1] or not is_mine(value_of(lock), owner) then" =>
-            "if not vote[1] then";
+        "vote_of(value_of(lock), owner)" =>
+            "{'1', fence, '0', fences, '', channel, ''}";
     "a_foreign_key_ends_the_batch": "Where something else has written to one lock, no other one is renewed.",
         killed by "a_key_of_another_type_concerns_its_lock_alone", in ["RENEW_VOTE"],
-        "read('HMGET'," =>
-            "redis.call('HMGET',";
-    "a_foreign_key_is_a_loss": "A hold whose key cannot be read is taken for lost.",
-        killed by "a_key_of_another_type_concerns_its_lock_alone", in ["RENEW_VOTE"],
-        "return {-4}" =>
-            "return {0, -1, '', 0}";
+        "return read('GET', key)" =>
+            "return redis.call('GET', key)";
     "late_try_ends_the_vote_sooner": "On a node of a quorum, a repeated try cuts the lease to its own ttl.",
         killed by "a_late_request_ends_no_vote_sooner", in ["ACQUIRE_VOTE"],
         "math.max(tonumber(ttl), redis.call('PTTL', key))" =>
@@ -268,6 +264,6 @@ mutants! {
             "";
     "the_length_of_a_block_is_not_compared": "On a quorum, a lock is taken over with a longer block than it has.",
         killed by "only_its_own_block_is_taken_over", in ["RENEW_VOTE", "RELEASE_VOTE"],
-        " and (vote[3] or '1') == fences" =>
+        " and vote[FENCES] == fences" =>
             "";
 }

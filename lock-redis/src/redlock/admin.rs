@@ -16,8 +16,8 @@ use super::{LIMIT, RedlockBackend};
 use crate::names::Keys;
 use crate::node::{ReplyReader, is_one};
 
-/// How many locks one request reads.
-const BATCH: usize = 100;
+/// How many keys one request reads, of which few may be locks.
+const BATCH: usize = 250;
 
 /// What one node knows about a lock.
 #[derive(Clone, Debug)]
@@ -31,25 +31,27 @@ pub(super) struct KnownVote {
     now: u64,
 }
 
-fn voted(found: &str) -> Option<&str> {
-    Keys::lock_of(found, "vote")
+/// Any key that may be a lock.
+fn no_part(found: &str) -> Option<&str> {
+    (!Keys::is_part(found)).then_some(found)
 }
 
 #[async_trait]
 impl LockAdmin for RedlockBackend {
     /// The lock is held if a quorum of nodes show the same holder.
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
-        let mut found = self.look_at(std::slice::from_ref(key)).await?;
+        let mut found = self.look_at(std::slice::from_ref(key), false).await?;
         Ok(found.pop())
     }
 
-    /// Walks through the keys of every node with `SCAN`, which does not block the node.
+    /// Walks through the keys of every node with `SCAN`, which does not block the node, and finds the locks that this
+    /// library holds. A lock that only a plain client holds looks like any other string: inspect it by name.
     async fn list(&self, prefix: &str, name_start: &str) -> Result<Vec<LockInfo>> {
         let wanted: Arc<(String, String)> = Arc::new((prefix.to_owned(), name_start.to_owned()));
         let mut round = self.quorum.all(|node| {
             let wanted = Arc::clone(&wanted);
-            let votes = ("\u{1e}*", voted as fn(&str) -> Option<&str>);
-            async move { node.find((&wanted.0, &wanted.1), votes, LIMIT).await }
+            let keys = ("", no_part as fn(&str) -> Option<&str>);
+            async move { node.find((&wanted.0, &wanted.1), keys, LIMIT).await }
         });
         // What is held, is held on a quorum, so any quorum knows of it.
         let answers = round.gather(self.quorum.needed(), self.quorum.clock(), |_| true).await?;
@@ -57,7 +59,7 @@ impl LockAdmin for RedlockBackend {
         let keys: Vec<_> = keys.into_iter().collect();
         let mut locks = Vec::with_capacity(keys.len());
         for keys in keys.chunks(BATCH) {
-            locks.extend(self.look_at(keys).await?);
+            locks.extend(self.look_at(keys, true).await?);
         }
         Ok(locks)
     }
@@ -67,8 +69,8 @@ impl LockAdmin for RedlockBackend {
         let mut round = self.quorum.all(|node| {
             let (keys, victim) = (Arc::clone(&keys), victim.clone());
             async move {
-                let parts = ["vote", "channels"].map(|part| keys.part(part));
-                let call = FORCE_VOTE.call().key(&keys.lock).keys(&parts);
+                let waiters = keys.part("channels");
+                let call = FORCE_VOTE.call().key(&keys.lock).key(&waiters);
                 let call = call.victim(&victim).arg(&keys.lock);
                 node.ask(call, LIMIT, |answer| is_one("a forced release", &answer)).await
             }
@@ -104,17 +106,13 @@ impl LockAdmin for RedlockBackend {
 }
 
 impl RedlockBackend {
-    /// Those of `keys` that are held.
-    async fn look_at(&self, keys: &[LockKey]) -> Result<Vec<LockInfo>> {
-        let names: Arc<Vec<_>> = Arc::new(keys.iter().map(Keys::new).collect());
+    /// Those of `keys` that are held, or only those of them that this library holds.
+    async fn look_at(&self, keys: &[LockKey], only_ours: bool) -> Result<Vec<LockInfo>> {
+        let names: Arc<Vec<_>> = Arc::new(keys.iter().map(LockKey::encode).collect());
         let mut round = self.quorum.all(|node| {
             let names = Arc::clone(&names);
             async move {
-                let votes: Vec<_> = names.iter().map(|keys| keys.part("vote")).collect();
-                let mut call = LOOK.call();
-                for (keys, vote) in names.iter().zip(&votes) {
-                    call = call.key(&keys.lock).key(vote);
-                }
+                let call = LOOK.call().keys(&*names).flag(only_ours);
                 let read = |answer| ReplyReader::lists("an inspection", &answer, names.len(), seen);
                 node.ask(call, LIMIT, read).await
             }

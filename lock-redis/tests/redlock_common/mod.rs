@@ -35,6 +35,10 @@ macro_rules! scenarios_hold {
 #[allow(unused_imports, reason = "each test target uses a part of it")]
 pub(crate) use scenarios_hold;
 
+/// The places of a vote's parts, see [`Masters::vote`].
+pub(crate) const COUNTER: usize = 1;
+pub(crate) const ADOPTED: usize = 4;
+
 /// Three masters of the test's own.
 #[derive(Debug)]
 pub(crate) struct Masters(pub(crate) Vec<RedisServer>);
@@ -114,6 +118,15 @@ impl Masters {
     /// Whether a master has this key.
     pub(crate) async fn has(&self, node: usize, key: &str) -> bool {
         self.command(node, &["EXISTS", key]).await == Value::Int(1)
+    }
+
+    /// What the value of `lock` says behind the owner on this master, in the order of `vote.lua`; nothing where there
+    /// is no value.
+    pub(crate) async fn vote(&self, node: usize, lock: &str) -> Vec<String> {
+        let value = self.command(node, &["GET", lock]).await;
+        let Value::BulkString(value) = value else { return Vec::new() };
+        let value = String::from_utf8(value).unwrap();
+        value.split(['.', '|']).skip(1).map(str::to_owned).collect()
     }
 
     /// Runs a command on one master over a plain connection.

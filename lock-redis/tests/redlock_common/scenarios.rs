@@ -12,7 +12,7 @@ use redis::Value;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::common::until;
-use super::{Links, Masters, claim, granted};
+use super::{COUNTER, Links, Masters, claim, granted};
 
 pub(crate) type Seen = Result<(), String>;
 
@@ -137,8 +137,8 @@ pub(crate) async fn a_fence_stands_on_a_quorum() -> Seen {
     let fence = granted(&mut *claim).await;
     let mut showing = 0;
     for node in 0..3 {
-        let shown = masters.command(node, &["HGET", "{lock}\u{1e}vote", "counter"]).await;
-        showing += usize::from(shown == Value::BulkString(fence.to_string().into_bytes()));
+        let shown = masters.vote(node, "lock").await;
+        showing += usize::from(shown.get(COUNTER) == Some(&fence.to_string()));
     }
     ensure!(showing >= 2, "the fence {fence} is shown by {showing} of 3 nodes");
     ensure!(fence > ahead, "the fence {fence} is not above the marks");
@@ -215,10 +215,11 @@ pub(crate) async fn an_unanswered_node_is_released() -> Seen {
         !masters.has(2, "lock").await,
         "the acquire has arrived already, or the node has joined"
     );
+    // A vote raises what the node has counted to.
+    let mark = async || masters.command(2, &["HGET", "distlock\u{1e}quorum", "mark"]).await;
+    let before = mark().await;
     links.0[2].pass();
-    // A vote leaves its record behind for a second.
-    let record = async || masters.has(2, "{lock}\u{1e}vote").await;
-    until("the late vote", Duration::from_secs(1), record).await;
+    until("the late vote", Duration::from_secs(1), async || mark().await != before).await;
     ensure!(
         gone_within(&masters, 2, "lock", Duration::from_secs(3)).await,
         "the third node still has the lock of a holder that released it"
@@ -366,8 +367,8 @@ pub(crate) fn micros() -> u64 {
     u64::try_from(since.as_micros()).unwrap()
 }
 
-/// A node comes back without its last writes, and with what it had counted for a lock before. It counts on
-/// from its seed all the same, where no clock helps.
+/// A node comes back without its last writes, and with what it had counted to before. It counts on from its seed
+/// all the same, where no clock helps.
 pub(crate) async fn a_seed_counts_for_every_lock() -> Seen {
     let ttl = Duration::from_secs(1);
     let (masters, links) = start().await;
@@ -381,14 +382,13 @@ pub(crate) async fn a_seed_counts_for_every_lock() -> Seen {
     let fence = granted(&mut *claim(&holder, "lock", ttl)).await;
     // The first node had written an older counter to its disk, and the third one had no part.
     masters.command(0, &["HSET", record, "mark", "1"]).await;
-    masters.command(0, &["HSET", "{lock}\u{1e}vote", "counter", "1"]).await;
-    masters.command(0, &["PEXPIRE", "{lock}\u{1e}vote", "60000"]).await;
-    masters.command(2, &["DEL", "lock", "{lock}\u{1e}vote"]).await;
+    masters.command(2, &["DEL", "lock"]).await;
     masters.0[0].restart(Data::Keep).await.unwrap();
     let admitted = timeout(Duration::from_secs(20), async {
-        let state = async || masters.command(0, &["HGET", record, "floor"]).await;
-        let before = state().await;
-        while state().await == before {
+        let field = async |field| masters.command(0, &["HGET", record, field]).await;
+        let before = field("nonce").await;
+        let admitted = Value::BulkString(b"admitted".to_vec());
+        while field("nonce").await == before || field("state").await != admitted {
             // Whatever comes of it: it makes the client look after the node.
             let _ = claim(&holder, "other", Duration::from_millis(100)).try_acquire().await;
             sleep(Duration::from_millis(150)).await;

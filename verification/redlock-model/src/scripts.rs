@@ -30,8 +30,8 @@ const FENCES: [u32; 2] = [1, 2];
 enum Step {
     /// Of a client, in this call.
     Request((u8, u8), NodeRequest),
-    /// The lock expires, and after it its counter, or not yet.
-    Expires { forgotten: bool },
+    /// The lock expires.
+    Expires,
     /// The node loses its data, and begins to wait.
     Flushed,
     /// The wait ends with this seed, if it was the last one that began.
@@ -96,7 +96,6 @@ impl Scripts {
 
 const NODE: &str = "node";
 const LOCK: &str = "lock";
-const VOTE: &str = "vote";
 const WAITERS: &str = "waiters";
 const QUORUM: &str = "q";
 
@@ -137,7 +136,13 @@ impl Real {
             NodeRequest::Renew { .. } => scripts.renew.prepare_invoke(),
             NodeRequest::Release { .. } => scripts.release.prepare_invoke(),
         };
-        call.key(NODE).key(LOCK).key(VOTE).arg(QUORUM);
+        if let NodeRequest::Release { attempt, fence, .. } = request {
+            call.key(LOCK).key(WAITERS).arg(owner).arg(or_none(attempt.map(u64::from)));
+            call.arg("0").arg("").arg("").arg(or_none(fence)).arg(fences);
+            let freed: u64 = call.invoke(&mut self.connection).unwrap();
+            return AnswerBrief::Freed(freed == 1);
+        }
+        call.key(NODE).key(LOCK).arg(QUORUM);
         match request {
             NodeRequest::Acquire { attempt, proposal, fences, .. } => {
                 call.key(WAITERS).arg(owner).arg(attempt).arg(ttl).arg(proposal);
@@ -150,12 +155,7 @@ impl Real {
                 call.arg("").arg(owner).arg(or_none(fence)).arg(fences).arg(or_none(adopt));
                 call.arg(if prolongs { ttl } else { 0 });
             }
-            NodeRequest::Release { attempt, fence, .. } => {
-                call.key(WAITERS).arg(owner).arg(or_none(attempt.map(u64::from)));
-                call.arg("0").arg("").arg("").arg(or_none(fence)).arg(fences);
-                let freed: u64 = call.invoke(&mut self.connection).unwrap();
-                return AnswerBrief::Freed(freed == 1);
-            }
+            NodeRequest::Release { .. } => {}
         }
         call.arg(&self.run_id);
         let mut answer: Vec<Value> = call.invoke(&mut self.connection).unwrap();
@@ -178,10 +178,7 @@ impl Real {
         let nonce = |number: u32| format!("nonce {number}");
         match step {
             Step::Request(call, request) => return Some(self.carry_out(call, request)),
-            Step::Expires { forgotten } => {
-                let keys: &[&str] = if forgotten { &[LOCK, VOTE] } else { &[LOCK] };
-                self.run::<()>("DEL", keys);
-            }
+            Step::Expires => self.run::<()>("DEL", &[LOCK]),
             Step::Flushed => {
                 self.run::<()>("FLUSHALL", &[]);
                 self.flushes += 1;
@@ -203,31 +200,26 @@ impl Real {
 
     fn seen(&mut self) -> Seen {
         let held: Option<String> = self.run("GET", &[LOCK]);
-        let (counter, fence): (Option<u64>, Option<String>) =
-            self.run("HMGET", &[VOTE, "counter", "fence"]);
         let (mark, state): (Option<u64>, String) = self.run("HMGET", &[NODE, "mark", "state"]);
         let mark = mark.unwrap_or(0);
-        let holder = held.map(|held| {
-            let (owner, attempt) = held.split_once('.').unwrap();
-            (owner.as_bytes()[0] - b'a', attempt.parse().unwrap())
-        });
-        let adopted = fence.and_then(|fence| fence.parse().ok()).filter(|_| holder.is_some());
-        let stamp = holder.map(|_| self.stamp());
+        let votes = state == "admitted";
+        let Some(held) = held else {
+            return Seen { holder: None, counter: mark, mark, adopted: 0, stamp: 0, votes };
+        };
+        let vote: Vec<_> = held.split(['.', '|']).collect();
         Seen {
-            holder,
-            counter: holder.and(counter).unwrap_or(mark),
+            holder: Some((vote[0].as_bytes()[0] - b'a', vote[1].parse().unwrap())),
+            counter: vote[2].parse().unwrap(),
             mark,
-            adopted: adopted.unwrap_or(0),
-            stamp: stamp.unwrap_or(0),
-            votes: state == "admitted",
+            adopted: vote[5].parse().unwrap_or(0),
+            stamp: self.stamp(),
+            votes,
         }
     }
 
-    /// Of a lock that is held. Its vote outlives it, by a second.
+    /// Of a lock that is held.
     fn stamp(&mut self) -> i64 {
-        let both = "return {redis.call('PTTL', KEYS[1]), redis.call('PTTL', KEYS[2])}";
-        let (lock, vote): (i64, i64) = self.run("EVAL", &[both, "2", LOCK, VOTE]);
-        assert!((vote - lock - 1000).abs() < 10, "the lock lasts {lock} ms, and its vote {vote}");
+        let lock: i64 = self.run("PTTL", &[LOCK]);
         (lock - TTL).div_euclid(LONGER) + i64::from((lock - TTL).rem_euclid(LONGER) > 0)
     }
 }
@@ -238,7 +230,7 @@ fn step_of_model(node: &mut Node, step: Step) -> Option<AnswerBrief> {
         Step::Request(call, request) => {
             return Some(node.carry_out(&NodeRules::REAL, call, request));
         }
-        Step::Expires { .. } => node.free(),
+        Step::Expires => node.free(),
         Step::Flushed => node.lose(&NodeRules::REAL, <_>::default()),
         Step::Admitted { is_late, seed } => {
             node.admission = Some((node.generation - u8::from(is_late), seed));
@@ -269,7 +261,7 @@ fn any_step(chance: &mut Chance, node: &Node, fences: u32) -> Step {
     let (value, fence, adopt) = (near(), near(), near());
     let (fence, adopt) = ((number(2) == 0).then_some(fence), (number(3) == 0).then_some(adopt));
     let request = match number(100) {
-        0..3 => return Step::Expires { forgotten: number(2) == 0 },
+        0..3 => return Step::Expires,
         // The model counts in bytes.
         3 if node.quarantine.is_none() => return Step::Flushed,
         _ if counter > 200 => return Step::Flushed,

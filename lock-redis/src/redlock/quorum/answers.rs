@@ -42,7 +42,6 @@ impl NodeAnswer {
             -1 => (Self::NotAdmitted(reply.text(1)?), 0),
             -2 => (Self::Otherwise(reply.text(1)?), 0),
             -3 => (Self::Failed(exhausted(reply.count(1)?)), 0),
-            -4 => (Self::Failed(overwritten()), 0),
             _ => return Err(reply.wrong()),
         })
     }
@@ -75,15 +74,10 @@ impl NodeAnswer {
     }
 }
 
-fn exhausted(counter: u64) -> Error {
+fn exhausted(mark: u64) -> Error {
     let text = format!(
-        "its fence counter stands at {counter} and cannot rise any further: something else has written to it; delete the lock's auxiliary keys and the node's mark"
+        "its mark stands at {mark}, and fences cannot rise any further: something else has written to it; delete it"
     );
-    Error::new(ErrorKind::Store, text).with_retryable(false)
-}
-
-fn overwritten() -> Error {
-    let text = "the key of the lock that ends in \"vote\" is of another type: something else has written to it; delete it";
     Error::new(ErrorKind::Store, text).with_retryable(false)
 }
 
@@ -317,11 +311,7 @@ mod tests {
             assert_eq!(brief, AnswerBrief::NoVote);
             assert!(words.starts_with("not admitted: ") && words.contains(part), "{words}");
         }
-        for (answer, part) in [
-            (vec![int(-3), int(5)], "stands at 5"),
-            (vec![int(-4)], "is of another type"),
-            (vec![int(9)], "a script"),
-        ] {
+        for (answer, part) in [(vec![int(-3), int(5)], "stands at 5"), (vec![int(9)], "a script")] {
             let (_, words, _) = said(answer);
             assert!(words.contains(part), "{words}");
         }

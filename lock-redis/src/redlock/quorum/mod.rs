@@ -176,7 +176,7 @@ impl Quorum {
     ) -> NodeAnswer {
         let ttl_ms = millis(to.ttl);
         let about = |script: &'static Script| {
-            let call = script.call().key(NODE_KEY).key(&to.lock).key(&to.vote);
+            let call = script.call().key(NODE_KEY).key(&to.lock);
             call.arg(&self.fingerprints[node]).arg(&to.owner)
         };
         let asked = &self.nodes[node];
@@ -199,7 +199,7 @@ impl Quorum {
                 self.renewals[node].ask(NodeRenewal { keys, fence, adopt, ttl_ms, limit }).await
             }
             NodeRequest::Release { attempt, fence, leaves, .. } => {
-                let call = about(&RELEASE_VOTE).key(&to.waiters);
+                let call = RELEASE_VOTE.call().key(&to.lock).key(&to.waiters).arg(&to.owner);
                 // A vote that is given back wakes no waiter: the winner holds the other nodes.
                 let call = call.maybe(attempt.map(u64::from)).flag(attempt.is_none()).arg(&to.lock);
                 let call = call.arg(if leaves { self.channel.as_str() } else { "" });
@@ -252,7 +252,6 @@ fn micros(duration: Duration) -> u64 {
 /// The lock that a claim is about, as the nodes know it.
 pub(crate) struct LockKeys {
     pub(crate) lock: String,
-    pub(crate) vote: String,
     pub(crate) waiters: String,
     pub(crate) owner: String,
     /// How many fences the hold has, or is to have.
@@ -271,9 +270,9 @@ impl fmt::Debug for LockKeys {
 impl LockKeys {
     pub(crate) fn new(request: &ClaimRequest) -> Self {
         let keys = Keys::new(&request.key);
-        let (vote, waiters) = (keys.part("vote"), keys.part("channels"));
+        let waiters = keys.part("channels");
         let label = request.label.clone().unwrap_or_default();
         let (owner, fences, ttl) = (request.owner.to_hex(), request.fences, request.ttl);
-        Self { lock: keys.lock, vote, waiters, owner, fences, ttl, label }
+        Self { lock: keys.lock, waiters, owner, fences, ttl, label }
     }
 }

@@ -66,7 +66,7 @@ async fn send(
     let limit = items().map(|item| item.limit).max().unwrap_or_default();
     let mut call = RENEW_VOTE.call().key(NODE_KEY).arg(&*fingerprint).arg(&*channel);
     for item in items() {
-        call = call.key(&item.keys.lock).key(&item.keys.vote).arg(&item.keys.owner);
+        call = call.key(&item.keys.lock).arg(&item.keys.owner);
         call = call.maybe(item.fence).number(item.keys.fences.into());
         call = call.maybe(item.adopt).number(item.ttl_ms);
     }

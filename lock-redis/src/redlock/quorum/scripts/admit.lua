@@ -7,6 +7,5 @@ if node[2] ~= 'quarantine' and node[2] ~= 'boot' then return 0 end
 local t = redis.call('TIME')
 if t[1] * 1000000 + t[2] - tonumber(node[4]) < ARGV[3] * 1000 then return 0 end
 local mark = math.max(tonumber(node[5] or '0'), tonumber(ARGV[2]))
-mark = string.format('%.0f', mark)
-redis.call('HSET', KEYS[1], 'state', 'admitted', 'boot', ARGV[4], 'mark', mark, 'floor', mark)
+redis.call('HSET', KEYS[1], 'state', 'admitted', 'boot', ARGV[4], 'mark', string.format('%.0f', mark))
 return 1

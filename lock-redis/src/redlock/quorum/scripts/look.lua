@@ -1,19 +1,28 @@
--- What a node knows about locks, for people. KEYS: for each lock the lock, the vote.
+-- What a node knows about locks, for people. KEYS: the locks. ARGV: '1' for those alone that this library holds.
 -- Answers for each {mark, ms left, first fence, since, label, now} | {false}. The mark is that of the value up to its
 -- first dot, which is the owner.
 local t = redis.call('TIME')
-local now = string.format('%.0f', t[1] * 1000000 + t[2])
+local now = digits(t[1] * 1000000 + t[2])
 
-local function look(lock, key)
+local function look(lock)
+  -- Any key may be asked about, and hold anything: its beginning tells enough.
+  if ARGV[1] == '1' and not owner_of(read('GETRANGE', lock, 0, 40)) then return {false} end
   local held = value_of(lock)
   if not held then return {false} end
+  local owner = owner_of(held)
+  local vote = owner and vote_of(held, owner)
+  local fence = ''
+  if vote then
+    local last = vote[ADOPTED] ~= '' and vote[ADOPTED] or vote[COUNTER]
+    fence = digits(last - vote[FENCES] + 1)
+  elseif ARGV[1] == '1' then
+    return {false}
+  end
   local mark = type(held) == 'string' and mark_of(string.match(held, '^[^.]*')) or ''
-  local vote = redis.call('HMGET', key, 'counter', 'since', 'label', 'fence', 'fences')
-  local last = tonumber((vote[4] or '') ~= '' and vote[4] or vote[1] or nil)
-  local fence = last and string.format('%.0f', last - tonumber(vote[5] or '1') + 1) or ''
-  return {mark, redis.call('PTTL', lock), fence, vote[2] or '', vote[3] or '', now}
+  vote = vote or {}
+  return {mark, redis.call('PTTL', lock), fence, vote[SINCE] or '', vote[LABEL] or '', now}
 end
 
 local out = {}
-for k = 1, #KEYS, 2 do out[#out + 1] = look(KEYS[k], KEYS[k + 1]) end
+for k = 1, #KEYS do out[k] = look(KEYS[k]) end
 return out

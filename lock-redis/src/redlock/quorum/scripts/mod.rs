@@ -8,12 +8,12 @@ use crate::node::scripts;
 pub(crate) const NODE_KEY: &str = "distlock\u{1e}quorum";
 
 scripts! {
-    ACQUIRE_VOTE = "../../../shared_lua/value" "../../../shared_lua/shared" "common" "acquire";
-    RAISE_VOTE = "../../../shared_lua/value" "common" "raise";
-    RENEW_VOTE = "../../../shared_lua/value" "../../../shared_lua/shared" "common" "renew";
-    RELEASE_VOTE = "../../../shared_lua/value" "common" "wake" "release";
-    FORCE_VOTE = "../../../shared_lua/value" "../../../shared_lua/shared" "wake" "force";
-    LOOK = "../../../shared_lua/value" "../../../shared_lua/shared" "look";
+    ACQUIRE_VOTE = "../../../shared_lua/value" "../../../shared_lua/shared" "vote" "common" "acquire";
+    RAISE_VOTE = "../../../shared_lua/value" "vote" "common" "raise";
+    RENEW_VOTE = "../../../shared_lua/value" "../../../shared_lua/shared" "vote" "common" "renew";
+    RELEASE_VOTE = "../../../shared_lua/value" "vote" "wake" "release";
+    FORCE_VOTE = "../../../shared_lua/value" "../../../shared_lua/shared" "vote" "wake" "force";
+    LOOK = "../../../shared_lua/value" "../../../shared_lua/shared" "vote" "look";
     REPORT = "report";
     BEGIN = "begin";
     ADMIT = "admit";
@@ -55,7 +55,7 @@ mod tests {
     async fn the_ticket_of_a_waiter_is_by_the_clock_of_the_node() {
         let (_server, mut connection, run_id) = node().await;
         redis::cmd("SET").arg(&["a", "foreign"]).exec_async(&mut connection).await.unwrap();
-        let parts = ["a", "a:vote", "a:waiters"];
+        let parts = ["a", "a:waiters"];
         // It says for how long it has waited, and what time its own clock shows only in its proposal.
         let ahead = time(&mut connection).await + 60 * MINUTE;
         for waited in [0, 30 * MINUTE] {
@@ -81,13 +81,13 @@ mod tests {
         }
     }
 
-    /// What a lock was last counted to may have been written before the node lost what came after. It
-    /// can outlive the wait for admission, and the marks of the others are above it.
+    /// What a node has counted to may have been written before it lost what came after. The marks of the others are
+    /// above that.
     #[tokio::test]
     async fn an_admitted_node_counts_on_from_its_seed() {
         const SEED: u64 = 1000;
         let (_server, mut connection, run_id) = node().await;
-        let parts = ["a", "a:vote", "a:waiters"];
+        let parts = ["a", "a:waiters"];
         let acquire =
             async |connection: &mut redis::aio::MultiplexedConnection| -> (u64, u64, u64, i64) {
                 let call = ACQUIRE_VOTE.call().key("node").keys(&parts).arg("q").arg("owner");
@@ -117,7 +117,7 @@ mod tests {
         const LEAD: u64 = MINUTE / 4;
         let mut last = 0;
         for (lock, proposal) in [("a", 1 << 52), ("b", 1 << 52), ("c", 0)] {
-            let parts = [lock.to_owned(), format!("{lock}:vote"), format!("{lock}:waiters")];
+            let parts = [lock.to_owned(), format!("{lock}:waiters")];
             let call = ACQUIRE_VOTE.call().key("node").keys(&parts).arg("q").arg("owner");
             let call = call.number(1).number(30_000).number(proposal).arg("").arg("").arg("");
             let call = call.number(1).number(LEAD);
