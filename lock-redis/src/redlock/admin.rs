@@ -71,8 +71,8 @@ impl LockAdmin for RedlockBackend {
             async move {
                 let waiters = keys.part("channels");
                 let call = FORCE_VOTE.call().key(&keys.lock).key(&waiters);
-                let call = call.victim(&victim).arg(&keys.lock);
-                node.ask(call, LIMIT, |answer| is_one("a forced release", &answer)).await
+                node.ask(call.victim(&victim), LIMIT, |answer| is_one("a forced release", &answer))
+                    .await
             }
         });
         let (needed, all) = (self.quorum.needed(), self.quorum.len());

@@ -138,7 +138,7 @@ impl Real {
         };
         if let NodeRequest::Release { attempt, fence, .. } = request {
             call.key(LOCK).key(WAITERS).arg(owner).arg(or_none(attempt.map(u64::from)));
-            call.arg("0").arg("").arg("").arg(or_none(fence)).arg(fences);
+            call.arg("0").arg("").arg(or_none(fence)).arg(fences);
             let freed: u64 = call.invoke(&mut self.connection).unwrap();
             return AnswerBrief::Freed(freed == 1);
         }

@@ -201,7 +201,7 @@ impl Quorum {
             NodeRequest::Release { attempt, fence, leaves, .. } => {
                 let call = RELEASE_VOTE.call().key(&to.lock).key(&to.waiters).arg(&to.owner);
                 // A vote that is given back wakes no waiter: the winner holds the other nodes.
-                let call = call.maybe(attempt.map(u64::from)).flag(attempt.is_none()).arg(&to.lock);
+                let call = call.maybe(attempt.map(u64::from)).flag(attempt.is_none());
                 let call = call.arg(if leaves { self.channel.as_str() } else { "" });
                 let call = call.maybe(fence).number(to.fences.into());
                 asked.ask(call, limit, NodeAnswer::of_a_release).await

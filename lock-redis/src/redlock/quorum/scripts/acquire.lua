@@ -10,9 +10,10 @@ local refused = refusal(node)
 if refused then return refused end
 local mark = tonumber(node[4] or '0')
 
+-- In µs, as digits.
 local function read_clock()
   local t = redis.call('TIME')
-  return t[1] * 1000000 + t[2]
+  return t[1] .. string.sub('00000' .. t[2], -6)
 end
 
 local held = value_of(KEYS[2])
@@ -48,9 +49,10 @@ end
 local now = read_clock()
 local counter = math.max(mark + 1, math.min(proposal, now + tonumber(ARGV[10]))) + fences - 1
 if counter > 9007199254740991 then return {-3, mark} end
-redis.call('HSET', KEYS[1], 'mark', digits(counter))
-vote = {try, digits(counter), digits(now), ARGV[9], '', channel, ARGV[8]}
-write_vote(KEYS[2], owner, vote, 'PX', ttl)
+-- Mostly it is what was proposed, which need not be printed again.
+local last = counter == proposal and ARGV[5] or digits(counter)
+redis.call('HSET', KEYS[1], 'mark', last)
+write_vote(KEYS[2], owner, {try, last, now, ARGV[9], '', channel, ARGV[8]}, 'PX', ttl)
 -- At its first try, it has not waited yet.
 if waited ~= '' and try ~= '1' then redis.call('ZREM', KEYS[3], channel) end
 return {1, counter, counter, -1}

@@ -3,9 +3,13 @@
 local TRY, COUNTER, SINCE, FENCES, ADOPTED, CHANNEL, LABEL = 1, 2, 3, 4, 5, 6, 7
 local FORM = '^(%d+)|(%d+)|(%d+)|(%d+)|(%d*)|([^|]*)|(.*)$'
 
--- What a value says behind its owner id, if this owner wrote it.
+local function is_mine(value, owner)
+  return type(value) == 'string' and string.sub(value, 1, #owner + 1) == owner .. '.'
+end
+
+-- What a value says behind its owner id, if this owner wrote it. To read it takes as long as a few commands.
 local function vote_of(value, owner)
-  if type(value) ~= 'string' or string.sub(value, 1, #owner + 1) ~= owner .. '.' then return end
+  if not is_mine(value, owner) then return end
   local vote = {string.match(value, FORM, #owner + 2)}
   return vote[1] and vote
 end
@@ -16,7 +20,9 @@ local function owner_of(value)
 end
 
 local function write_vote(lock, owner, vote, ...)
-  redis.call('SET', lock, owner .. '.' .. table.concat(vote, '|'), ...)
+  local try, counter, since, fences, adopted, channel, label = unpack(vote)
+  local hold = try .. '|' .. counter .. '|' .. since .. '|' .. fences .. '|' .. adopted
+  redis.call('SET', lock, owner .. '.' .. hold .. '|' .. channel .. '|' .. label, ...)
 end
 
 -- Whether a vote stands for a block of so many fences with this last one: the node has counted just that, or it

@@ -1,11 +1,11 @@
--- Wakes the first two clients in `waiters`, with 0 or 1 for who goes first and the payload.
-local function wake(waiters, payload)
+-- Wakes the first two clients in `waiters`, with 0 or 1 for who goes first and the name of the lock.
+local function wake(waiters, lock)
   local channels = redis.call('ZRANGE', waiters, 0, 15)
   if not channels[1] then return end
   local now = redis.call('TIME')
   local woken = 0
   for _, channel in ipairs(channels) do
-    local heard = redis.pcall('PUBLISH', channel, woken .. payload)
+    local heard = redis.pcall('PUBLISH', channel, woken .. lock)
     if heard == 0 then
       redis.call('ZREM', waiters, channel)
     else
