@@ -14,7 +14,6 @@ use lock_core::{
 };
 use lock_redis::RedlockBackend;
 use lock_testkit::golden;
-use redis::Value;
 use tokio::time::{Instant, sleep, timeout};
 
 const TTL: Duration = Duration::from_secs(20);
