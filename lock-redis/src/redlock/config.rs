@@ -27,6 +27,9 @@ pub const REDLOCK_PARAMETERS: &[&str] = &[
     Tls::PARAMETERS[2],
 ];
 
+/// Of what a node keeps for a lock: two keys in the first.
+const VOTE_FORM: u32 = 2;
+
 const MAX_TTL: Parameter<Between> = Parameter {
     name: "lock_max_ttl",
     text: "the longest ttl; the same for all clients",
@@ -282,10 +285,11 @@ impl RedlockConfig {
     }
 
     /// What each node remembers: the number of nodes, the longest ttl, and which nodes. Where they are known
-    /// by their addresses, it remembers its own, so that it votes under no other one.
+    /// by their addresses, it remembers its own, so that it votes under no other one. And in which form its votes are: a
+    /// client that reads another one is refused.
     pub(crate) fn fingerprints(&self) -> Vec<String> {
-        let terms =
-            format!("{} nodes, lock_max_ttl {}ms", self.nodes.len(), self.max_ttl.as_millis());
+        let (nodes, max_ttl) = (self.nodes.len(), self.max_ttl.as_millis());
+        let terms = format!("{nodes} nodes, lock_max_ttl {max_ttl}ms, votes in form {VOTE_FORM}");
         let mut sorted: Vec<_> = self.endpoints().collect();
         sorted.sort();
         let sorted = sorted.join(",");
@@ -374,11 +378,11 @@ mod tests {
         assert_eq!(config.endpoints().collect::<Vec<_>>(), ["c:1", "a:6379", "::1:7"]);
         assert_eq!(config.max_ttl, Duration::from_secs(60));
         assert_eq!((config.bootstrap, config.recover), (Bootstrap::Now, Recover::Manual));
-        let known = "3 nodes, lock_max_ttl 60000ms, ::1:7,a:6379,c:1, here ";
+        let known = "3 nodes, lock_max_ttl 60000ms, votes in form 2, ::1:7,a:6379,c:1, here ";
         let here = ["c:1", "a:6379", "::1:7"].map(|endpoint| format!("{known}{endpoint}"));
         assert_eq!(config.fingerprints(), here);
         let named = config.clone().quorum_name("x").fingerprints();
-        assert_eq!(named, vec!["3 nodes, lock_max_ttl 60000ms, x"; 3]);
+        assert_eq!(named, vec!["3 nodes, lock_max_ttl 60000ms, votes in form 2, x"; 3]);
         for client in &config.nodes {
             assert_eq!(client.get_connection_info().redis_settings().db(), 2);
         }
