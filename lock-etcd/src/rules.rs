@@ -91,6 +91,17 @@ pub(crate) fn is_waiting(entry: &QueueEntry, found: &KeyValue) -> bool {
     entry.rev == found.create_revision && entry.value == found.value
 }
 
+/// Whether an entry leaves the one behind it as the first: it is the holder's, which saw on `held` that it was the
+/// first itself.
+pub(crate) fn is_first<Footing: PartialEq>(held: Option<Footing>, now: Footing) -> bool {
+    held.is_some_and(|held| is_one_history(held, now))
+}
+
+/// Whether nothing shows that the store went back between two reads.
+pub(crate) fn is_one_history<Footing: PartialEq>(then: Footing, now: Footing) -> bool {
+    then == now
+}
+
 /// Whether a proof of this age may be taken where a request has this timeout.
 pub(crate) fn is_fresh(age: Duration, limit: Duration) -> bool {
     age <= limit

@@ -17,7 +17,7 @@ use crate::wire::messages::{
     EtcdReply, EtcdRequest, KeepAliveAnswer, Transaction, TxnKind, WatchNews,
 };
 use crate::wire::protobuf::{
-    Compare, KeyValue, RequestOp, SortOrder, TxnOperation, WatchRequest, WatchResponse,
+    Compare, KeyValue, RequestOp, TxnOperation, WatchRequest, WatchResponse,
 };
 
 pub(crate) async fn send(
@@ -73,20 +73,14 @@ fn stated(mut statement: Transaction) -> Transaction {
         TxnKind::EnterIfEmpty if Mutant::is_wanted("counts_from_any_base") => when.truncate(1),
         TxnKind::Release if Mutant::is_wanted("release_by_name") => when.clear(),
         TxnKind::Release if Mutant::is_wanted("release_keeps_the_key") => then.clear(),
-        TxnKind::Release if Mutant::is_wanted("hands_to_the_last") => {
-            then.iter_mut().for_each(reverse)
+        TxnKind::LookIfNotTold if Mutant::is_wanted("believes_in_whom_it_stood_behind") => {
+            when.truncate(2)
         }
         TxnKind::Confirm if Mutant::is_wanted("confirms_from_a_copy") => then.clear(),
         TxnKind::Force if Mutant::is_wanted("force_needs_no_owner") => when.clear(),
         _ => {}
     }
     statement
-}
-
-fn reverse(operation: &mut RequestOp) {
-    if let Some(TxnOperation::Range(range)) = &mut operation.operation {
-        range.sort_order = SortOrder::Descend.into();
-    }
 }
 
 /// A reply, before it is trusted.
@@ -118,7 +112,7 @@ fn replied(
 fn shown(statement: &Transaction, mut reply: EtcdReply) -> EtcdReply {
     let hides_others = match statement.kind {
         TxnKind::Enter => reply.succeeded && Mutant::is_wanted("ignores_the_queue"),
-        TxnKind::Look => {
+        TxnKind::Look | TxnKind::LookIfNotTold => {
             Mutant::is_wanted("ignores_the_queue") || Mutant::is_wanted("no_look_after_waiting")
         }
         _ => false,
@@ -200,7 +194,7 @@ pub(crate) fn watch_request(key: &[u8], from: i64) -> WatchRequest {
 }
 
 pub(crate) fn watch_news(answer: WatchResponse) -> WatchNews {
-    let nothing = |id| WatchNews::Progress { id, up_to: 0, changed: false, deleted: None };
+    let nothing = |id| WatchNews::Progress { id, up_to: 0, change: None };
     match right::watch_news(answer) {
         WatchNews::Ended { id, is_compacted: true, .. }
             if Mutant::is_wanted("resumes_after_compaction") =>
@@ -211,7 +205,7 @@ pub(crate) fn watch_news(answer: WatchResponse) -> WatchNews {
             nothing(id)
         }
         WatchNews::Stands { id, revision } if Mutant::is_wanted("skips_what_was_not_told") => {
-            WatchNews::Progress { id, up_to: revision, changed: false, deleted: None }
+            WatchNews::Progress { id, up_to: revision, change: None }
         }
         news => news,
     }
@@ -219,7 +213,7 @@ pub(crate) fn watch_news(answer: WatchResponse) -> WatchNews {
 
 pub(crate) fn end_of_the_news() -> WatchNews {
     if Mutant::is_wanted("dies_with_its_runtime") {
-        return WatchNews::Progress { id: -1, up_to: 0, changed: false, deleted: None };
+        return WatchNews::Progress { id: -1, up_to: 0, change: None };
     }
     right::end_of_the_news()
 }

@@ -67,8 +67,12 @@ mutants! {
         a_shared_watch_hides_nothing;
     hears_of_what_was_before: "a change of the key from before an entry is one of that entry",
         a_place_is_not_lost_with_the_one_before;
-    hands_to_the_last: "a release hands the lock to the last in the queue",
+    hands_on_a_place: "who gives up a place hands the lock to the next, as if it had held it",
         a_release_hands_the_lock_to_the_next;
+    believes_in_whom_it_stood_behind: "who stood behind an entry that was deleted has the lock",
+        a_waiter_looks_before_it_believes;
+    proves_over_a_restore: "what was seen before the store went back proves who is the first now",
+        a_restored_snapshot_is_no_proof;
     hands_to_a_key: "a release hands the lock to whom a key belonged, whatever is there by now",
         a_release_proves_no_place_that_others_have_written;
     believes_an_old_proof: "what a neighbour has proven is believed for ever",

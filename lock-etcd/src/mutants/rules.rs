@@ -83,6 +83,16 @@ pub(crate) fn is_waiting(entry: &QueueEntry, found: &KeyValue) -> bool {
     Mutant::is_wanted("hands_to_a_key") || right::is_waiting(entry, found)
 }
 
+pub(crate) fn is_first<Footing: PartialEq>(held: Option<Footing>, now: Footing) -> bool {
+    Mutant::is_wanted("hands_on_a_place")
+        || (held.is_some() && Mutant::is_wanted("proves_over_a_restore"))
+        || right::is_first(held, now)
+}
+
+pub(crate) fn is_one_history<Footing: PartialEq>(then: Footing, now: Footing) -> bool {
+    Mutant::is_wanted("proves_over_a_restore") || right::is_one_history(then, now)
+}
+
 pub(crate) fn is_fresh(age: Duration, limit: Duration) -> bool {
     Mutant::is_wanted("believes_an_old_proof") || right::is_fresh(age, limit)
 }

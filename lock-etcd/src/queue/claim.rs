@@ -21,7 +21,7 @@ use crate::error::{EtcdFailure, FailureClass};
 use crate::leases::EtcdLease;
 use crate::rules;
 use crate::shared_state::SharedState;
-use crate::watch::task::StreamCount;
+use crate::watch::task::Footing;
 
 /// How often an attempt starts over because its lease or its entry was gone.
 const ROUNDS: u32 = 4;
@@ -36,7 +36,8 @@ pub(crate) struct EtcdClaim {
     claimed: Option<i64>,
     lease: Option<EtcdLease>,
     entry: Option<QueueEntry>,
-    is_held: bool,
+    /// What the proof stands on that the lock is ours, if it is.
+    held: Option<Footing>,
     /// Nothing was tried yet, and there is no token. If a claim is released like this, it may be for
     /// another one of the same owner, which was dropped in the middle of a call (clause C12).
     is_new: bool,
@@ -81,8 +82,21 @@ impl Claim for EtcdClaim {
     }
 
     async fn changed(&mut self) -> Result<()> {
-        let own = self.entry.as_ref().map(|entry| entry.key.as_str());
-        self.watches.changed(own, self.is_held).await
+        let is_held = self.held.is_some();
+        if let Some(entry) = &self.entry
+            && !is_held
+            && self.watches.is_unplaced()
+        {
+            let list = tokio::select! {
+                biased;
+                changed = self.watches.changed(Some(entry), is_held) => return changed,
+                list = self.queue.list(entry) => list?,
+            };
+            // It may be the first already.
+            let Some(in_front) = list.before(entry.rev) else { return Ok(()) };
+            self.watches.is_behind(list.footing, list.revision, entry, in_front.clone());
+        }
+        self.watches.changed(self.entry.as_ref(), is_held).await
     }
 
     async fn detach(&mut self) -> Result<Bytes> {
@@ -98,11 +112,11 @@ impl EtcdClaim {
     async fn look(&mut self, start: ClockInstant) -> Result<Attempt, EtcdFailure> {
         for _ in 0..ROUNDS {
             self.take_over(true).await?;
-            let (position, streams, revision) = match &self.entry {
+            let (position, footing, revision) = match &self.entry {
                 Some(entry) => self.look_again(entry).await?,
                 None => {
                     let lease = self.lease().await?;
-                    let streams = self.watches.streams();
+                    let footing = self.watches.footing();
                     let mut outcome = self.queue.enter(lease.id, self.request.wait).await;
                     if let Ok(EntryOutcome::BusyOrAmongOthers) = outcome {
                         outcome = self.queue.enter_among_others(lease.id).await;
@@ -111,7 +125,7 @@ impl EtcdClaim {
                         Ok(EntryOutcome::Entered(entry, position)) => {
                             let entry = self.entry.insert(entry).clone();
                             match position {
-                                Some(position) => (position, streams, entry.rev),
+                                Some(position) => (position, footing, entry.rev),
                                 None => self.look_again(&entry).await?,
                             }
                         }
@@ -128,13 +142,17 @@ impl EtcdClaim {
             let left = self.lease.map(|lease| lease.left(start));
             match (position, &self.entry) {
                 (QueuePosition::First, Some(entry)) => {
-                    self.watches.stands(streams, revision);
-                    self.is_held = true;
+                    self.watches.stands(footing, revision);
+                    self.held = Some(footing);
                     self.store.leases.refill(self.request.ttl);
                     return Ok(Attempt::Granted { token: rules::token(entry), valid_for: left });
                 }
                 (QueuePosition::Behind(in_front), Some(entry)) => {
-                    self.watches.is_behind(streams, revision, entry, in_front);
+                    self.watches.is_behind(footing, revision, entry, in_front);
+                    return Ok(Attempt::Busy(Busy::default().with_place(left)));
+                }
+                (QueuePosition::Deep, Some(_)) => {
+                    self.watches.stands(footing, revision);
                     return Ok(Attempt::Busy(Busy::default().with_place(left)));
                 }
                 (QueuePosition::Gone, _) | (_, None) => self.forget(),
@@ -153,16 +171,19 @@ impl EtcdClaim {
     async fn look_again(
         &self,
         entry: &QueueEntry,
-    ) -> Result<(QueuePosition, StreamCount, i64), EtcdFailure> {
-        let streams = self.watches.streams();
+    ) -> Result<(QueuePosition, Footing, i64), EtcdFailure> {
+        let footing = self.watches.footing();
         if self.watches.is_own_deleted() {
-            return Ok((QueuePosition::Gone, streams, 0));
+            return Ok((QueuePosition::Gone, footing, 0));
         }
         if let Some(proof) = self.watches.proof(self.store.clock().now(), self.queue.limit()) {
-            return Ok((QueuePosition::First, proof.streams, proof.revision));
+            return Ok((QueuePosition::First, proof.footing, proof.revision));
         }
-        let (position, revision) = self.queue.look(entry).await?;
-        Ok((position, streams, revision))
+        let (position, revision) = match self.watches.released(footing) {
+            Some(told) => self.queue.look_if_not_told(entry, told, footing).await?,
+            None => self.queue.look(entry).await?,
+        };
+        Ok((position, footing, revision))
     }
 
     /// No entry was made, or none that may be used: gives up what the next round must do without.
@@ -201,7 +222,7 @@ impl EtcdClaim {
             return Ok(());
         };
         let (leases, limit) = (&self.store.leases, self.queue.limit());
-        let streams = self.watches.streams();
+        let footing = self.watches.footing();
         let asked = leases.granted_for(self.request.ttl);
         let ttl =
             async { if to_renew { leases.ttl_of(lease, limit).await } else { Ok(Some(asked)) } };
@@ -216,8 +237,8 @@ impl EtcdClaim {
         }
         let now = self.store.clock().now();
         self.lease = Some(EtcdLease::taken_over(lease, self.request.ttl, now));
-        (self.entry, self.is_held) = (Some(entry), true);
-        self.watches.stands(streams, revision);
+        (self.entry, self.held) = (Some(entry), Some(footing));
+        self.watches.stands(footing, revision);
         Ok(())
     }
 
@@ -265,7 +286,7 @@ impl EtcdClaim {
             claimed,
             lease: None,
             entry: None,
-            is_held: false,
+            held: None,
         })
     }
 
@@ -296,7 +317,7 @@ impl EtcdClaim {
     /// The entry is gone. If only the key was deleted its lease may still be alive; it is not used
     /// again, except by a request that may still arrive: then it is kept for the release to revoke.
     fn forget(&mut self) {
-        (self.entry, self.is_held) = (None, false);
+        (self.entry, self.held) = (None, None);
         self.watches.clear();
         if let Some(lease) = self.lease.take_if(|_| !self.queue.is_in_doubt) {
             self.store.leases.discard(lease);
@@ -315,20 +336,20 @@ impl EtcdClaim {
     /// Whether our key exists as we created it, possibly by an attempt whose reply was lost.
     async fn confirm(&mut self) -> Result<bool, EtcdFailure> {
         let Some(lease) = self.lease else { return Ok(false) };
-        let streams = self.watches.streams();
+        let footing = self.watches.footing();
         let revision = match &self.entry {
             Some(entry) => self.queue.confirm(entry, lease.id).await?,
             None => {
                 let (found, revision) = self.queue.find(lease.id).await?;
                 if found.is_some() {
-                    self.watches.stands(streams, revision);
+                    self.watches.stands(footing, revision);
                 }
                 self.entry = found;
                 self.entry.as_ref().map(|_| revision)
             }
         };
         if let Some(revision) = revision {
-            self.watches.confirmed(streams, revision, self.is_held);
+            self.watches.confirmed(footing, revision, self.held.is_some());
         }
         Ok(revision.is_some())
     }
@@ -337,7 +358,7 @@ impl EtcdClaim {
     async fn leave(&mut self) -> Result<Released, EtcdFailure> {
         let Some(entry) = &self.entry else { return Ok(Released::AlreadyGone) };
         self.watches.clear();
-        if !self.queue.leave(entry, self.is_held).await? {
+        if !self.queue.leave(entry, self.held).await? {
             self.forget();
             return Ok(Released::AlreadyGone);
         }

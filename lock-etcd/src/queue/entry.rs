@@ -11,6 +11,7 @@
 use lock_core::{FencingToken, LockKey, OwnerId};
 
 use crate::error::{EtcdFailure, FailureClass};
+use crate::wire::protobuf::KeyValue;
 
 /// The keys of the queue of one lock.
 #[derive(Clone, Debug)]
@@ -102,12 +103,27 @@ pub(crate) struct QueueEntry {
     pub(crate) fence: FencingToken,
 }
 
+/// The entry directly in front of another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct EntryInFront {
+    pub(crate) key: Vec<u8>,
+    /// The revision at which it was created.
+    pub(crate) rev: i64,
+}
+
+impl EntryInFront {
+    pub(crate) fn found(found: &KeyValue) -> Self {
+        Self { key: found.key.clone(), rev: found.create_revision }
+    }
+}
+
 /// Where an entry stands in its queue.
 #[derive(Debug)]
 pub(crate) enum QueuePosition {
     First,
-    /// Behind the entry with this key.
-    Behind(Vec<u8>),
+    Behind(EntryInFront),
+    /// Behind others, in a long queue that was not read.
+    Deep,
     /// The key does not exist, or is not as we created it.
     Gone,
 }

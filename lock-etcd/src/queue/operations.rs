@@ -6,15 +6,21 @@ use std::time::Duration;
 
 use lock_core::{ClaimRequest, ClockInstant, OwnerId};
 
-use super::entry::{self, EntryValue, QueueEntry, QueueKeys, QueuePosition};
+use super::entry::{self, EntryInFront, EntryValue, QueueEntry, QueueKeys, QueuePosition};
 use super::fences::Base;
 use super::statements::{self, BaseStep, NewEntry};
 use crate::error::{EtcdFailure, unexpected};
 use crate::rules;
 use crate::shared_state::SharedState;
+use crate::watch::handover::Listing;
+use crate::watch::task::Footing;
 use crate::wire::Era;
-use crate::wire::messages::EtcdReply;
+use crate::wire::messages::{EtcdReply, Transaction};
 use crate::wire::protobuf::KeyValue;
+
+/// How long a claim at the end of a long queue waits before it looks for the entry in front of it: all that come
+/// meanwhile are shown by the same list, and it is not its turn yet.
+const UNPLACED: Duration = Duration::from_millis(100);
 
 /// The queue of a lock, as one claim uses it.
 #[derive(Debug)]
@@ -99,7 +105,8 @@ impl ClaimQueue {
         Ok(Some(QueueEntry { key, rev, value: found.value.clone(), fence }))
     }
 
-    /// Creates an entry with `lease`, if there is none yet: behind others if `wait`.
+    /// Creates an entry with `lease`, if there is none yet: behind others if `wait`. It is the last one of its queue. If
+    /// that is long, its place is not read: it is not the first before long.
     pub(super) async fn enter(
         &mut self,
         lease: i64,
@@ -126,7 +133,12 @@ impl ClaimQueue {
             lease,
             base: base.map(|(base, step)| (base.key(), step)),
         };
-        let statement = if wait { wanted.enter() } else { wanted.enter_if_empty() };
+        let is_long = wait && store.handover.is_long(self.keys.start());
+        let statement = match wait {
+            true if is_long => wanted.enter_unread(),
+            true => wanted.enter(),
+            false => wanted.enter_if_empty(),
+        };
         let NewEntry { key, value, .. } = wanted;
         let was_in_doubt = std::mem::replace(&mut self.is_in_doubt, true);
         if let Some((_, step)) = base
@@ -139,7 +151,7 @@ impl ClaimQueue {
             if let Some((base, _)) = base { base.denied(failed) } else { failed }
         })?;
         let outcome = if reply.succeeded {
-            self.entered(&reply, key, value)?
+            self.entered(&reply, key, value, is_long)?
         } else {
             self.refused(&reply, wait, base)?
         };
@@ -170,13 +182,16 @@ impl ClaimQueue {
         reply: &EtcdReply,
         key: String,
         value: String,
+        is_long: bool,
     ) -> Result<EntryOutcome, EtcdFailure> {
         let rev = reply.revision;
         let fence = EntryValue::read(value.as_bytes()).fence(rev)?;
-        let place = match reply.read(0)?.iter().find(|found| found.key != key.as_bytes()) {
+        let found = if is_long { &[] } else { reply.read(0)? };
+        let place = match found.iter().find(|found| found.key != key.as_bytes()) {
+            _ if is_long => Some(QueuePosition::Deep),
             None => Some(QueuePosition::First),
             Some(in_front) if self.keys.has(&in_front.key) => {
-                Some(QueuePosition::Behind(in_front.key.clone()))
+                Some(QueuePosition::Behind(EntryInFront::found(in_front)))
             }
             Some(_) => None,
         };
@@ -236,30 +251,63 @@ impl ClaimQueue {
         left.map(|_| EntryOutcome::Busy)
     }
 
+    /// Looks at the place of our entry, behind which the one in front was deleted at `told`. If the holder has written
+    /// ours then, it is the first, and the queue is not read: see [`handover`](crate::watch::handover).
+    pub(super) async fn look_if_not_told(
+        &self,
+        entry: &QueueEntry,
+        told: i64,
+        footing: Footing,
+    ) -> Result<(QueuePosition, i64), EtcdFailure> {
+        let look = statements::look_if_not_told(self.keys.start(), entry, told);
+        let reply = self.store.cluster.ask(self.limit(), look).await?;
+        if reply.succeeded && rules::is_one_history(footing, self.store.watches.footing()) {
+            return Ok((QueuePosition::First, reply.revision));
+        }
+        if reply.succeeded {
+            return self.look(entry).await;
+        }
+        let is_mine = |own: &KeyValue| own.create_revision == entry.rev && own.value == entry.value;
+        if !reply.first(0)?.is_some_and(is_mine) {
+            return Ok((QueuePosition::Gone, reply.revision));
+        }
+        self.place(entry, reply.revision, reply.read(1)?).await
+    }
+
     /// Reads our entry and the one in front of it, at one revision, which is also returned.
     pub(super) async fn look(
         &self,
         entry: &QueueEntry,
     ) -> Result<(QueuePosition, i64), EtcdFailure> {
-        let (cluster, queue, limit) = (&self.store.cluster, self.keys.start(), self.limit());
-        let reply = cluster.ask(limit, statements::look(queue, entry)).await?;
+        let look = statements::look(self.keys.start(), entry);
+        let reply = self.store.cluster.ask(self.limit(), look).await?;
         if !reply.succeeded {
             return Ok((QueuePosition::Gone, reply.revision));
         }
+        self.place(entry, reply.revision, reply.read(0)?).await
+    }
+
+    /// The place of our entry, if these were `found`: the last two entries up to ours.
+    async fn place(
+        &self,
+        entry: &QueueEntry,
+        revision: i64,
+        found: &[KeyValue],
+    ) -> Result<(QueuePosition, i64), EtcdFailure> {
         let is_own = |found: &&KeyValue| found.key == entry.key.as_bytes();
-        let found = reply.read(0)?;
         if !found.iter().any(|found| is_own(&found)) {
             return Err(unexpected("a look at an entry without that entry"));
         }
         match found.iter().find(|found| !is_own(found)) {
-            None => return Ok((QueuePosition::First, reply.revision)),
+            None => return Ok((QueuePosition::First, revision)),
             Some(in_front) if self.keys.has(&in_front.key) => {
-                return Ok((QueuePosition::Behind(in_front.key.clone()), reply.revision));
+                return Ok((QueuePosition::Behind(EntryInFront::found(in_front)), revision));
             }
             // The queue of another lock is below this one.
             Some(_) => {}
         }
-        let reply = cluster.ask(limit, statements::read_places(queue, entry.rev)).await?;
+        let read = statements::read_places(self.keys.start(), entry.rev);
+        let reply = self.store.cluster.ask(self.limit(), read).await?;
         let found = reply.read(0)?;
         if !found.iter().any(|found| is_own(&found) && found.create_revision == entry.rev) {
             return Ok((QueuePosition::Gone, reply.revision));
@@ -267,8 +315,23 @@ impl ClaimQueue {
         let in_front = found
             .iter()
             .find(|found| self.keys.has(&found.key) && found.create_revision < entry.rev);
-        let place = in_front.map(|in_front| QueuePosition::Behind(in_front.key.clone()));
+        let place = in_front.map(|in_front| QueuePosition::Behind(EntryInFront::found(in_front)));
         Ok((place.unwrap_or(QueuePosition::First), reply.revision))
+    }
+
+    /// The list of a long queue, as of our entry or later: shared with the other claims of this client, since it is
+    /// not read at once.
+    pub(super) async fn list(&self, entry: &QueueEntry) -> Result<Arc<Listing>, EtcdFailure> {
+        tokio::time::sleep(UNPLACED).await;
+        let (store, queue) = (&self.store, self.keys.start());
+        let footing = store.watches.footing();
+        let read = async {
+            let reply = store.cluster.ask(store.limit, statements::list_queue(queue)).await?;
+            let found = reply.read(0)?.iter().filter(|found| self.keys.has(&found.key));
+            let found = found.map(EntryInFront::found).collect();
+            Ok(Listing::new(footing, reply.revision, found))
+        };
+        store.handover.list(queue, footing, entry.rev, store.limit, read).await
     }
 
     /// The revision at which our entry was as we created it, bound to `lease`; `None` if it is not.
@@ -322,34 +385,45 @@ impl ClaimQueue {
         Ok(found.map(|found| self.entry(found)).transpose()?.flatten())
     }
 
-    /// Deletes the entry; false if it did not exist. If the lock was `held`, the answer may prove
-    /// that the next holder is another claim of this client.
+    /// Deletes the entry; false if it did not exist. If it has been the first since it saw that on `held`, the one
+    /// behind it is told that it is the first now.
     pub(super) async fn leave(
         &mut self,
         entry: &QueueEntry,
-        held: bool,
+        held: Option<Footing>,
     ) -> Result<bool, EtcdFailure> {
         let store = Arc::clone(&self.store);
-        let (queue, now) = (self.keys.start(), store.clock().now());
-        let streams = store.watches.streams();
-        let leaving =
-            held.then(|| store.handover.begin_release(queue, &entry.key, streams, now)).flatten();
-        let statement = match leaving {
-            Some(_) => statements::release_and_show(queue, entry),
-            None => statements::release(entry),
-        };
+        let (footing, now) = (store.watches.footing(), store.clock().now());
+        if !rules::is_first(held, footing) {
+            return Ok(self.delete(statements::release(entry)).await?.succeeded);
+        }
+        if let Some(leaving) = store.handover.begin_release(entry, footing, now) {
+            let statement = statements::release_and_show(entry, leaving.next());
+            let reply = self.delete(statement).await?;
+            if let Ok(Some(found)) = reply.first(0)
+                && reply.succeeded
+            {
+                leaving.hand_on(found, reply.revision, store.watches.footing());
+            }
+            return Ok(reply.succeeded);
+        }
+        if let Some(next) = store.handover.follower(self.keys.start(), entry.rev) {
+            match self.delete(statements::release_and_tell(entry, &next)).await {
+                Ok(reply) if reply.succeeded => return Ok(true),
+                Err(failed) if failed.is_unknown() => return Err(failed),
+                // That one has gone, or may not be written, as when the cluster has no space left.
+                _ => {}
+            }
+        }
+        Ok(self.delete(statements::release(entry)).await?.succeeded)
+    }
+
+    /// Makes a request that deletes the entry.
+    async fn delete(&mut self, statement: Transaction) -> Result<EtcdReply, EtcdFailure> {
         let was_in_doubt = std::mem::replace(&mut self.is_in_doubt, true);
-        let reply = store.cluster.ask(self.limit(), statement).await;
+        let reply = self.store.cluster.ask(self.limit(), statement).await;
         let is_unknown = matches!(&reply, Err(failed) if failed.is_unknown());
         self.is_in_doubt = was_in_doubt || is_unknown;
-        let reply = reply?;
-        if let Some(leaving) = leaving.filter(|_| reply.succeeded)
-            && let Ok(Some(first)) = reply.first(0)
-            // If the queue of another lock is below this one, the next one looks for itself.
-            && self.keys.has(&first.key)
-        {
-            leaving.hand_on(first, reply.revision);
-        }
-        Ok(reply.succeeded)
+        reply
     }
 }

@@ -2,8 +2,7 @@
 //!
 //! Each read is one transaction, so its results were all true at one revision (clause C3).
 
-use crate::queue::entry::QueueEntry;
-use crate::queue::entry::after;
+use crate::queue::entry::{EntryInFront, QueueEntry, after};
 use crate::wire::Era;
 use crate::wire::messages::{Transaction, TxnKind};
 use crate::wire::protobuf::{
@@ -37,7 +36,12 @@ impl NewEntry<'_> {
     /// Creates the entry if there is none yet, and returns it with the one in front of it. Otherwise
     /// returns what exists: our entry, the first one, and the base.
     pub(crate) fn enter(&self) -> Transaction {
-        self.statement(TxnKind::Enter, absent(&self.key), latest(self.queue, None))
+        self.statement(TxnKind::Enter, absent(&self.key), Some(latest(self.queue, None)))
+    }
+
+    /// The same, but returns nothing of the entry that it creates.
+    pub(crate) fn enter_unread(&self) -> Transaction {
+        self.statement(TxnKind::Enter, absent(&self.key), None)
     }
 
     /// Creates the entry only if the queue is empty. Otherwise returns the same.
@@ -45,10 +49,10 @@ impl NewEntry<'_> {
         // On a range, this holds only if it contains no key at all.
         let mut empty = absent(self.queue);
         empty.range_end = after(self.queue.as_bytes());
-        self.statement(TxnKind::EnterIfEmpty, empty, first(self.queue))
+        self.statement(TxnKind::EnterIfEmpty, empty, Some(first(self.queue)))
     }
 
-    fn statement(&self, kind: TxnKind, free: Compare, show: RequestOp) -> Transaction {
+    fn statement(&self, kind: TxnKind, free: Compare, show: Option<RequestOp>) -> Transaction {
         let mut conditions = vec![free];
         let mut writes = vec![put(&self.key, &self.value, self.lease)];
         let mut reads = vec![get(&self.key), first(self.queue)];
@@ -62,7 +66,7 @@ impl NewEntry<'_> {
             }
             reads.push(get(key));
         }
-        writes.push(show);
+        writes.extend(show);
         Transaction::new(kind).when(conditions).then(writes).otherwise(reads)
     }
 }
@@ -72,6 +76,18 @@ pub(crate) fn look(queue: &str, entry: &QueueEntry) -> Transaction {
     Transaction::new(TxnKind::Look).when(mine(entry)).then([latest(queue, Some(entry.rev))])
 }
 
+/// Whether our entry still exists, written for the last time at `told`. Otherwise returns the same as a look.
+///
+/// It reads something, as [`confirm`] does.
+pub(crate) fn look_if_not_told(queue: &str, entry: &QueueEntry, told: i64) -> Transaction {
+    let mut conditions = mine(entry);
+    conditions.push(Compare::mod_revision(&*entry.key, told));
+    Transaction::new(TxnKind::LookIfNotTold)
+        .when(conditions)
+        .then([key_of(entry)])
+        .otherwise([get(&entry.key), latest(queue, Some(entry.rev))])
+}
+
 /// Whether our entry still exists, bound to `lease`.
 ///
 /// It reads something: a member answers a transaction that only compares from its own copy, which
@@ -79,9 +95,7 @@ pub(crate) fn look(queue: &str, entry: &QueueEntry) -> Transaction {
 pub(crate) fn confirm(entry: &QueueEntry, lease: i64) -> Transaction {
     let mut conditions = mine(entry);
     conditions.push(Compare::lease(&*entry.key, lease));
-    let read =
-        RangeRequest { key: entry.key.clone().into(), keys_only: true, ..Default::default() };
-    Transaction::new(TxnKind::Confirm).when(conditions).then([read_of(read)])
+    Transaction::new(TxnKind::Confirm).when(conditions).then([key_of(entry)])
 }
 
 /// Returns the value at `key`, where an entry of ours may be.
@@ -100,11 +114,21 @@ pub(crate) fn release(entry: &QueueEntry) -> Transaction {
     Transaction::new(TxnKind::Release).when(mine(entry)).then([delete(key)])
 }
 
-/// The same, and returns the first entry of its queue after that, with its value.
-pub(crate) fn release_and_show(queue: &str, entry: &QueueEntry) -> Transaction {
+/// The same, and returns what is at the key `next`.
+pub(crate) fn release_and_show(entry: &QueueEntry, next: &str) -> Transaction {
     let mut release = release(entry);
-    let first = RangeRequest { limit: 1, ..all(queue, SortOrder::Ascend) };
-    release.then.push(read_of(first));
+    release.then.push(get(next));
+    release
+}
+
+/// Deletes our entry, and writes that of `next` as it is. Does nothing if either does not exist.
+pub(crate) fn release_and_tell(entry: &QueueEntry, next: &EntryInFront) -> Transaction {
+    let key = next.key.clone();
+    let mut release = release(entry);
+    release.when.push(Compare::create_revision(&*key, next.rev));
+    let (ignore_value, ignore_lease) = (true, true);
+    let write = PutRequest { key, ignore_value, ignore_lease, ..PutRequest::default() };
+    release.then.push(TxnOperation::Put(write).into());
     release
 }
 
@@ -121,6 +145,17 @@ pub(crate) fn read(key: &str) -> Transaction {
 /// Returns all keys that begin with `queue`, oldest first.
 pub(crate) fn read_queue(queue: &str) -> Transaction {
     Transaction::new(TxnKind::Read).then([read_of(all(queue, SortOrder::Ascend))])
+}
+
+/// Returns only the keys, in no particular order.
+pub(crate) fn list_queue(queue: &str) -> Transaction {
+    let range = RangeRequest {
+        key: queue.into(),
+        range_end: after(queue.as_bytes()),
+        keys_only: true,
+        ..RangeRequest::default()
+    };
+    Transaction::new(TxnKind::Read).then([read_of(range)])
 }
 
 /// Returns only the keys up to `newest`, newest first.
@@ -187,15 +222,51 @@ fn get(key: &str) -> RequestOp {
     read_of(RangeRequest { key: key.into(), ..RangeRequest::default() })
 }
 
+fn key_of(entry: &QueueEntry) -> RequestOp {
+    let key = entry.key.clone().into();
+    read_of(RangeRequest { key, keys_only: true, ..RangeRequest::default() })
+}
+
 fn read_of(range: RangeRequest) -> RequestOp {
     TxnOperation::Range(range).into()
 }
 
 /// A lease of 0 is none.
 fn put(key: &str, value: &str, lease: i64) -> RequestOp {
-    TxnOperation::Put(PutRequest { key: key.into(), value: value.into(), lease }).into()
+    let (key, value) = (key.into(), value.into());
+    TxnOperation::Put(PutRequest { key, value, lease, ..PutRequest::default() }).into()
 }
 
 fn delete(key: &[u8]) -> RequestOp {
     TxnOperation::DeleteRange(DeleteRangeRequest { key: key.to_vec() }).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lock_core::FencingToken;
+
+    /// A queue is a range of keys, which the server reads as a whole.
+    #[test]
+    fn a_hand_over_in_a_long_queue_reads_no_queue() {
+        let fence = FencingToken::answered(7).unwrap();
+        let own = QueueEntry { key: "a/1".to_owned(), rev: 7, value: b"x".to_vec(), fence };
+        let next = EntryInFront { key: b"a/2".to_vec(), rev: 9 };
+        let (key, value) = (own.key.clone(), "x".to_owned());
+        let new = NewEntry { queue: "a/", key, value, lease: 1, base: None };
+        let asked = [
+            new.enter_unread(),
+            release_and_show(&own, "a/2"),
+            release_and_tell(&own, &next),
+            look_if_not_told("a/", &own, 11),
+        ];
+        for asked in asked {
+            assert!(asked.when.iter().all(|compare| compare.range_end.is_empty()));
+            for operation in &asked.then {
+                if let Some(TxnOperation::Range(range)) = &operation.operation {
+                    assert!(range.range_end.is_empty(), "{asked:?}");
+                }
+            }
+        }
+    }
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 use lock_core::{ClockInstant, Result};
 use tokio::sync::Notify;
 
-use super::entry::QueueEntry;
+use super::entry::{EntryInFront, QueueEntry};
 use crate::rules;
 use crate::watch::handover::{FirstProof, LocalHandover, WaiterHandle};
-use crate::watch::task::{ClientWatches, KeyWatch, StreamCount};
+use crate::watch::task::{ClientWatches, Footing, KeyWatch};
 
 /// A lock held for less than this is not watched: a watch also reports changes from before it was
 /// set, so it can begin late.
@@ -23,32 +23,39 @@ pub(crate) struct ClaimWatches {
     /// Of our own entry.
     news: Arc<Notify>,
     /// As of when the last read began.
-    streams: StreamCount,
+    footing: Footing,
     /// The revision of the store at the last read of the whole queue.
     revision: i64,
     own: Option<KeyWatch>,
-    in_front: Option<EntryInFront>,
+    in_front: Option<WatchedInFront>,
     /// Where we wait.
     place: Option<WaiterHandle>,
 }
 
 /// The entry in front of ours.
 #[derive(Debug)]
-struct EntryInFront {
-    key: Vec<u8>,
+struct WatchedInFront {
+    entry: EntryInFront,
+    /// Of the look that has shown it.
+    footing: Footing,
     watch: Option<KeyWatch>,
     /// Apart from those of our own entry: they no longer matter once we are the first.
     news: Arc<Notify>,
 }
 
-impl EntryInFront {
-    fn new(key: Vec<u8>) -> Self {
-        Self { key, watch: None, news: Arc::default() }
+impl WatchedInFront {
+    fn new(entry: EntryInFront, footing: Footing) -> Self {
+        Self { entry, footing, watch: None, news: Arc::default() }
+    }
+
+    /// When it was deleted.
+    fn deleted(&self) -> Option<i64> {
+        self.watch.as_ref().and_then(KeyWatch::deleted)
     }
 
     /// Its watch has nothing more to report.
     fn is_over(&self) -> bool {
-        self.watch.as_ref().is_some_and(|watch| watch.is_deleted() || watch.has_ended())
+        self.deleted().is_some() || self.watch.as_ref().is_some_and(KeyWatch::has_ended)
     }
 
     /// Resolves when it has changed and, if one of our neighbours has released it, that was
@@ -56,7 +63,7 @@ impl EntryInFront {
     async fn changed(&self, handover: &LocalHandover) {
         self.news.notified().await;
         let mut taken = UnusedNews(Some(&self.news));
-        handover.release_answered(&self.key).await;
+        handover.release_answered(&self.entry.key).await;
         taken.0 = None;
     }
 }
@@ -72,13 +79,13 @@ impl Drop for UnusedNews<'_> {
 
 impl ClaimWatches {
     pub(crate) fn new(watches: Arc<ClientWatches>, handover: Arc<LocalHandover>) -> Self {
-        let (news, streams, revision, own, in_front, place) = Default::default();
-        Self { watches, handover, news, streams, revision, own, in_front, place }
+        let (news, footing, revision, own, in_front, place) = Default::default();
+        Self { watches, handover, news, footing, revision, own, in_front, place }
     }
 
     /// The store is about to be asked.
-    pub(crate) fn streams(&self) -> StreamCount {
-        self.watches.streams()
+    pub(crate) fn footing(&self) -> Footing {
+        self.watches.footing()
     }
 
     /// Changes to our entry and the one in front of it no longer matter, nor does what is still told of
@@ -89,27 +96,38 @@ impl ClaimWatches {
     }
 
     /// Notes a read of our entry. None is known to be before it.
-    pub(crate) fn stands(&mut self, streams: StreamCount, revision: i64) {
-        (self.streams, self.revision) = (streams, revision);
+    pub(crate) fn stands(&mut self, footing: Footing, revision: i64) {
+        (self.footing, self.revision) = (footing, revision);
         (self.in_front, self.place) = (None, None);
     }
 
     /// Notes a read of the whole queue: `entry`, which is ours, is behind `in_front`.
     pub(crate) fn is_behind(
         &mut self,
-        streams: StreamCount,
+        footing: Footing,
         revision: i64,
         entry: &QueueEntry,
-        in_front: Vec<u8>,
+        in_front: EntryInFront,
     ) {
-        (self.streams, self.revision) = (streams, revision);
-        let is_watched = |known: &EntryInFront| known.key == in_front && !known.is_over();
-        if !self.in_front.as_ref().is_some_and(is_watched) {
-            self.in_front = Some(EntryInFront::new(in_front));
+        (self.footing, self.revision) = (footing, revision);
+        if !self.place.as_ref().is_some_and(|place| place.is_at(entry, &in_front, footing)) {
+            self.place = Some(self.handover.register(entry, &in_front, footing));
         }
-        if !self.place.as_ref().is_some_and(|place| place.is_at(entry)) {
-            self.place = Some(self.handover.register(entry));
+        match &mut self.in_front {
+            Some(known) if known.entry == in_front && !known.is_over() => known.footing = footing,
+            in_front_now => *in_front_now = Some(WatchedInFront::new(in_front, footing)),
         }
+    }
+
+    /// Whether the entry in front of ours is not known.
+    pub(crate) fn is_unplaced(&self) -> bool {
+        self.in_front.is_none()
+    }
+
+    /// When the entry in front of ours was deleted, if the look that has shown it there stands on `footing`, too.
+    pub(crate) fn released(&self, footing: Footing) -> Option<i64> {
+        let in_front = self.in_front.as_ref()?;
+        in_front.deleted().filter(|_| rules::is_one_history(in_front.footing, footing))
     }
 
     /// The proof of a neighbour that our entry is the first.
@@ -119,8 +137,8 @@ impl ClaimWatches {
 
     /// Notes a read of our key alone. It does not update what a waiter knows of the entry before
     /// it.
-    pub(crate) fn confirmed(&mut self, streams: StreamCount, revision: i64, is_held: bool) {
-        self.streams = streams;
+    pub(crate) fn confirmed(&mut self, footing: Footing, revision: i64, is_held: bool) {
+        self.footing = footing;
         if is_held {
             self.revision = self.revision.max(revision);
         }
@@ -128,13 +146,13 @@ impl ClaimWatches {
 
     /// The watch of our entry has reported it gone.
     pub(crate) fn is_own_deleted(&self) -> bool {
-        self.own.as_ref().is_some_and(KeyWatch::is_deleted)
+        self.own.as_ref().is_some_and(|own| own.deleted().is_some())
     }
 
     /// Whether the watch of our entry would have reported its deletion.
     pub(crate) fn is_sure(&self) -> bool {
         self.own.as_ref().is_some_and(KeyWatch::is_live)
-            && rules::stood_since(self.streams, self.watches.streams())
+            && rules::stood_since(self.footing, self.watches.footing())
     }
 
     /// Starts any missing watches of `own` and of the entry in front of it, and waits for news.
@@ -142,17 +160,20 @@ impl ClaimWatches {
     /// # Errors
     ///
     /// If no news can arrive: then the waiter polls.
-    pub(crate) async fn changed(&mut self, own: Option<&str>, is_held: bool) -> Result<()> {
+    pub(crate) async fn changed(&mut self, own: Option<&QueueEntry>, is_held: bool) -> Result<()> {
         if is_held && self.own.is_none() {
             tokio::time::sleep(UNWATCHED).await;
         }
         let from = self.revision + 1;
         if let Some(own) = own {
             if self.own.as_ref().is_none_or(KeyWatch::has_ended) {
-                self.own = Some(self.watches.watch(own.into(), from, &self.news)?);
+                let (key, value) = (own.key.clone().into(), Some(own.value.clone()));
+                self.own = Some(self.watches.watch(key, value, from, &self.news)?);
             }
-            if let Some(EntryInFront { key, watch: watch @ None, news }) = &mut self.in_front {
-                *watch = Some(self.watches.watch(key.clone(), from, news)?);
+            if let Some(WatchedInFront { entry, watch: watch @ None, news, .. }) =
+                &mut self.in_front
+            {
+                *watch = Some(self.watches.watch(entry.key.clone(), None, from, news)?);
             }
         }
         let Some(own) = &self.own else {

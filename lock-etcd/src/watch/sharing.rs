@@ -6,12 +6,13 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 
 use tokio::sync::Notify;
 
 use crate::rules;
 use crate::wire::exchange;
+use crate::wire::messages::Change;
 use crate::wire::protobuf::WatchRequest;
 
 /// The most watches that are kept although nobody needs them.
@@ -22,7 +23,8 @@ const SPARE: usize = 64;
 pub(crate) struct WatchSigns {
     /// The server has confirmed the watch on the current stream: changes are reported.
     pub(crate) live: AtomicBool,
-    pub(crate) deleted: AtomicBool,
+    /// When the key was deleted; 0 if it was not.
+    pub(crate) deleted: AtomicI64,
     /// The watch is over: it has to be started again, after another read.
     pub(crate) ended: AtomicBool,
 }
@@ -32,6 +34,9 @@ pub(crate) struct WatchSigns {
 pub(crate) struct WatchListener {
     /// The revision from which it watches. Earlier changes are not its own.
     pub(crate) from: i64,
+    /// What the key should hold, if it matters. To write the same again is no change: that is how an entry is told
+    /// that the holder before it has released.
+    pub(crate) value: Option<Vec<u8>>,
     pub(crate) news: Arc<Notify>,
     pub(crate) signs: Arc<WatchSigns>,
 }
@@ -81,13 +86,17 @@ pub(crate) struct SharedWatches {
 }
 
 impl WatchListener {
-    /// The key has changed, at `changed` for the last time.
-    fn wake(&self, changed: i64, deleted: Option<i64>) {
+    /// The key has changed, at `at` for the last time.
+    fn wake(&self, at: i64, change: &Change) {
         self.signs.live.store(true, Relaxed);
-        if deleted.is_some_and(|at| rules::is_news(at, self.from)) {
-            self.signs.deleted.store(true, Relaxed);
+        let deleted = change.deleted.filter(|at| rules::is_news(*at, self.from));
+        // The first one is that of the key as it was.
+        if let Some(at) = deleted {
+            let _ = self.signs.deleted.compare_exchange(0, at, Relaxed, Relaxed);
         }
-        if rules::is_news(changed, self.from) {
+        let is_other = |own: &Vec<u8>| change.written.as_ref().is_some_and(|now| now != own);
+        let is_overwritten = self.value.as_ref().is_some_and(is_other);
+        if deleted.is_some() || (is_overwritten && rules::is_news(at, self.from)) {
             self.news.notify_one();
         }
     }
@@ -224,22 +233,15 @@ impl SharedWatches {
         }
     }
 
-    /// All changes up to `up_to` have been reported to a watch. If there were any, `up_to` is the
-    /// last one; `deleted` is the last that deleted the key.
-    pub(crate) fn on_progress(
-        &mut self,
-        number: i64,
-        up_to: i64,
-        changed: bool,
-        deleted: Option<i64>,
-    ) {
+    /// All changes up to `up_to` have been reported to a watch. If there were any, `up_to` is the last one.
+    pub(crate) fn on_progress(&mut self, number: i64, up_to: i64, change: Option<&Change>) {
         let Some(shared) = self.numbered(number) else { return };
         shared.reports(true);
         shared.from = shared.from.max(up_to + 1);
-        if changed {
+        if let Some(change) = change {
             shared.changed = up_to;
             let listeners = shared.listeners.values();
-            listeners.for_each(|listener| listener.wake(up_to, deleted));
+            listeners.for_each(|listener| listener.wake(up_to, change));
         }
     }
 
@@ -280,13 +282,17 @@ mod tests {
     /// Listens to `key` from revision `from`.
     fn listen(watched: &mut SharedWatches, id: i64, key: &str, from: i64) -> Arc<WatchSigns> {
         let (news, signs) = <(Arc<Notify>, Arc<WatchSigns>)>::default();
-        let listener = WatchListener { from, news, signs: Arc::clone(&signs) };
+        let listener = WatchListener { from, value: None, news, signs: Arc::clone(&signs) };
         watched.listen(id, key.into(), listener);
         signs
     }
 
     fn is_deleted(signs: &WatchSigns) -> bool {
-        signs.deleted.load(Relaxed)
+        signs.deleted.load(Relaxed) > 0
+    }
+
+    fn deleted(at: i64) -> Change {
+        Change { deleted: Some(at), written: None }
     }
 
     /// Sends all that is to be sent; how many requests that were.
@@ -309,7 +315,7 @@ mod tests {
         assert_eq!(send(&mut watched), 0);
         assert!(behind.live.load(Relaxed), "the watch stands already");
         watched.leave(1);
-        watched.on_progress(0, 12, true, Some(12));
+        watched.on_progress(0, 12, Some(&deleted(12)));
         assert!(is_deleted(&behind) && !is_deleted(&own));
     }
 
@@ -320,7 +326,7 @@ mod tests {
         // The key is deleted at 7 and created again at 8, and none of it has been told yet.
         let after = listen(&mut watched, 2, "a", 9);
         assert_eq!(send(&mut watched), 1);
-        watched.on_progress(0, 8, true, Some(7));
+        watched.on_progress(0, 8, Some(&deleted(7)));
         assert!(is_deleted(&before) && !is_deleted(&after));
         // Who has to hear of what is told already has to look again.
         let late = listen(&mut watched, 3, "a", 6);
@@ -341,7 +347,7 @@ mod tests {
         assert_eq!(send(&mut watched), 1);
         watched.leave(1);
         assert!(watched.is_unused());
-        watched.on_progress(0, 8, true, Some(7));
+        watched.on_progress(0, 8, Some(&deleted(7)));
         let again = listen(&mut watched, 2, "a", 9);
         assert_eq!(send(&mut watched), 0, "only at first");
         watched.ended(0);
@@ -385,7 +391,7 @@ mod tests {
         let a = listen(&mut watched, 7, "a", 5);
         let b = listen(&mut watched, 3, "b", 5);
         assert_eq!(send(&mut watched), 2);
-        watched.on_progress(1, 8, true, Some(8));
+        watched.on_progress(1, 8, Some(&deleted(8)));
         assert!(is_deleted(&b) && !is_deleted(&a));
         // On the next stream in another order, and one fewer.
         watched.leave(3);
@@ -393,9 +399,9 @@ mod tests {
         watched.begin();
         let c = listen(&mut watched, 9, "c", 5);
         assert_eq!(send(&mut watched), 2);
-        watched.on_progress(1, 9, true, Some(9));
+        watched.on_progress(1, 9, Some(&deleted(9)));
         assert!(is_deleted(&c) && !is_deleted(&a));
-        watched.on_progress(0, 9, true, Some(9));
+        watched.on_progress(0, 9, Some(&deleted(9)));
         assert!(is_deleted(&a));
     }
 
@@ -407,7 +413,7 @@ mod tests {
         let late = listen(&mut watched, 2, "a", 3);
         watched.leave(1);
         assert_eq!(send(&mut watched), 1);
-        watched.on_progress(0, 8, true, Some(8));
+        watched.on_progress(0, 8, Some(&deleted(8)));
         assert!(is_deleted(&late));
     }
 }

@@ -20,18 +20,21 @@ use tokio::sync::{Notify, watch};
 use crate::error::{EtcdFailure, FailureClass};
 use crate::rules;
 use crate::watch::sharing::{SharedWatches, WatchListener, WatchSigns};
-use crate::wire::Cluster;
 use crate::wire::connection::MemberConnection;
 use crate::wire::exchange;
 use crate::wire::messages::WatchNews;
 use crate::wire::streams::{self, IDLE, StreamService};
+use crate::wire::{Cluster, Era};
 
-/// How many watch streams had been opened when a read began. While it stays the same, the store is
-/// still that of the read and not an older copy: a member closes its streams when it stops. A watch
-/// restarted on a later stream says nothing about the time between: an older copy may have been
-/// restored, and then it waits for revisions far in the future.
+/// What a read stands on: how many watch streams had been opened when it began, and the era. While both stay the
+/// same, the store is still that of the read and not an older copy: a member closes its streams when it stops, and
+/// its replies show that it went back. A watch restarted on a later stream says nothing about the time between: an
+/// older copy may have been restored, and then it waits for revisions far in the future.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct StreamCount(u64);
+pub(crate) struct Footing {
+    streams: u64,
+    era: Era,
+}
 
 /// All watches of a client.
 #[derive(Debug)]
@@ -71,23 +74,30 @@ impl ClientWatches {
         Self { cluster, streams, last, services }
     }
 
-    /// How many streams were opened so far.
-    pub(crate) fn streams(&self) -> StreamCount {
-        StreamCount(self.streams.load(Relaxed))
+    /// What a read stands on that begins now.
+    pub(crate) fn footing(&self) -> Footing {
+        Footing { streams: self.streams.load(Relaxed), era: self.cluster.era() }
     }
 
-    /// Watches `key` from revision `from`, and notifies `news`.
+    /// Watches `key` from revision `from`, and notifies `news` when it is deleted, or does not hold `value` any more.
     ///
     /// # Errors
     ///
     /// If the client was closed.
-    pub(crate) fn watch(&self, key: Vec<u8>, from: i64, news: &Arc<Notify>) -> Result<KeyWatch> {
+    pub(crate) fn watch(
+        &self,
+        key: Vec<u8>,
+        value: Option<Vec<u8>>,
+        from: i64,
+        news: &Arc<Notify>,
+    ) -> Result<KeyWatch> {
         if self.cluster.connection().is_none() {
             return Err(EtcdFailure::closed().error);
         }
         let (id, signs) = (self.last.fetch_add(1, Relaxed) + 1, Arc::<WatchSigns>::default());
         let orders = self.service();
-        let listener = WatchListener { from, news: Arc::clone(news), signs: Arc::clone(&signs) };
+        let listener =
+            WatchListener { from, value, news: Arc::clone(news), signs: Arc::clone(&signs) };
         let order = WatchOrder::Watch(id, key, listener);
         // The service ends right now.
         if let Err(SendError(WatchOrder::Watch(.., listener))) = orders.to.send(order) {
@@ -122,8 +132,9 @@ impl KeyWatch {
         self.signs.live.load(Relaxed) && !self.has_ended()
     }
 
-    pub(crate) fn is_deleted(&self) -> bool {
-        self.signs.deleted.load(Relaxed)
+    /// At which revision the key was deleted.
+    pub(crate) fn deleted(&self) -> Option<i64> {
+        Some(self.signs.deleted.load(Relaxed)).filter(|at| *at > 0)
     }
 
     pub(crate) fn has_ended(&self) -> bool {
@@ -170,8 +181,8 @@ impl Service {
                 tracing::trace!(target: "distlock", id, revision, "a watch stands");
                 self.watched.stands(id);
             }
-            WatchNews::Progress { id, up_to, changed, deleted } => {
-                self.watched.on_progress(id, up_to, changed, deleted);
+            WatchNews::Progress { id, up_to, change } => {
+                self.watched.on_progress(id, up_to, change.as_ref());
             }
             // A refused watch is not mentioned again on this stream, and the numbers of those after it
             // are others than we count.

@@ -6,7 +6,9 @@ use lock_core::ClockInstant;
 
 use crate::error::{EtcdFailure, unexpected};
 use crate::wire::connection::MemberConnection;
-use crate::wire::messages::{EtcdReply, EtcdRequest, KeepAliveAnswer, Transaction, WatchNews};
+use crate::wire::messages::{
+    Change, EtcdReply, EtcdRequest, KeepAliveAnswer, Transaction, WatchNews,
+};
 use crate::wire::protobuf::{
     EventType, KeyEvent, LeaseGrantRequest, LeaseResponse, LeaseRevokeRequest,
     LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, StatusRequest, StatusResponse, TxnRequest,
@@ -100,17 +102,21 @@ pub(crate) fn watch_news(answer: WatchResponse) -> WatchNews {
         return WatchNews::Ended { id, is_compacted, reason: answer.cancel_reason };
     }
     let revision = answer.header.map_or(0, |header| header.revision);
-    let changes = answer.events;
+    let mut changes = answer.events;
     if answer.created && changes.is_empty() {
         return WatchNews::Stands { id, revision };
     }
     // A message with changes carries the revision of the store, which may be that of a change
     // in the next message.
     let at = |change: &KeyEvent| change.kv.as_ref().map_or(revision, |key| key.mod_revision);
-    let last = changes.iter().map(at).max();
+    let Some(up_to) = changes.iter().map(at).max() else {
+        return WatchNews::Progress { id, up_to: revision, change: None };
+    };
     let deletions = changes.iter().filter(|change| change.kind() == EventType::Delete);
-    let (up_to, deleted) = (last.unwrap_or(revision), deletions.map(at).max());
-    WatchNews::Progress { id, up_to, changed: last.is_some(), deleted }
+    let deleted = deletions.map(at).max();
+    let last = changes.iter_mut().rev().find(|change| change.kind() == EventType::Put);
+    let written = last.and_then(|change| change.kv.take()).map(|key| key.value);
+    WatchNews::Progress { id, up_to, change: Some(Change { deleted, written }) }
 }
 
 /// What those who watch are told when nothing reads their stream any more.

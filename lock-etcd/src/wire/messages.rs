@@ -13,6 +13,7 @@ pub(crate) enum TxnKind {
     Enter,
     EnterIfEmpty,
     Look,
+    LookIfNotTold,
     Confirm,
     Find,
     Prove,
@@ -131,13 +132,21 @@ pub(crate) struct KeepAliveAnswer {
 pub(crate) enum WatchNews {
     /// The watch with the number `id` is set, on a store at `revision`. Changes since its first revision follow.
     Stands { id: i64, revision: i64 },
-    /// All changes up to `up_to` were reported to the watch `id`. `changed`: there was one, the last
-    /// at `up_to`; `deleted`: the last one that deleted the key.
-    Progress { id: i64, up_to: i64, changed: bool, deleted: Option<i64> },
+    /// All changes up to `up_to` were reported to the watch `id`. If there was any, the last one was at `up_to`.
+    Progress { id: i64, up_to: i64, change: Option<Change> },
     /// The server has ended the watch `id`, or refused one, whose id is negative.
     Ended { id: i64, is_compacted: bool, reason: String },
     /// The watches are no longer served.
     Unserved,
+}
+
+/// How a watched key has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Change {
+    /// When it was deleted, for the last time.
+    pub(crate) deleted: Option<i64>,
+    /// What was written last.
+    pub(crate) written: Option<Vec<u8>>,
 }
 
 /// What a reply shows: nothing that is sent after it may be answered with less.

@@ -91,6 +91,8 @@ messages! {
         key: Vec<u8> = (bytes = "vec", tag = "1"),
         value: Vec<u8> = (bytes = "vec", tag = "2"),
         lease: i64 = (int64, tag = "3"),
+        ignore_value: bool = (bool, tag = "5"),
+        ignore_lease: bool = (bool, tag = "6"),
     }
 
     DeleteRangeRequest {
@@ -103,6 +105,7 @@ messages! {
 pub(crate) enum CompareTarget {
     Version = 0,
     CreateRevision = 1,
+    ModRevision = 2,
     Value = 3,
     Lease = 4,
 }
@@ -113,6 +116,8 @@ pub(crate) enum Operand {
     Version(i64),
     #[prost(int64, tag = "5")]
     CreateRevision(i64),
+    #[prost(int64, tag = "6")]
+    ModRevision(i64),
     #[prost(bytes, tag = "7")]
     Value(Vec<u8>),
     #[prost(int64, tag = "8")]
@@ -124,7 +129,7 @@ messages! {
     Compare {
         target: i32 = (enumeration = "CompareTarget", tag = "2"),
         key: Vec<u8> = (bytes = "vec", tag = "3"),
-        operand: Option<Operand> = (oneof = "Operand", tags = "4, 5, 7, 8"),
+        operand: Option<Operand> = (oneof = "Operand", tags = "4, 5, 6, 7, 8"),
         range_end: Vec<u8> = (bytes = "vec", tag = "64"),
     }
 }
@@ -143,6 +148,11 @@ impl Compare {
     /// A revision of 0 is that of a key that does not exist.
     pub(crate) fn create_revision(key: impl Into<Vec<u8>>, revision: i64) -> Self {
         Self::new(key, CompareTarget::CreateRevision, Operand::CreateRevision(revision))
+    }
+
+    /// When the key was written last.
+    pub(crate) fn mod_revision(key: impl Into<Vec<u8>>, revision: i64) -> Self {
+        Self::new(key, CompareTarget::ModRevision, Operand::ModRevision(revision))
     }
 
     pub(crate) fn value(key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> Self {

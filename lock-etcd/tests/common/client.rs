@@ -30,6 +30,8 @@ pub(crate) struct Found {
     pub(crate) value: String,
     pub(crate) lease: i64,
     pub(crate) created: i64,
+    /// When it was written last.
+    pub(crate) written: i64,
 }
 
 impl Client {
@@ -219,6 +221,7 @@ impl Found {
             value: plain("value"),
             lease: number(&shown["lease"]),
             created: number(&shown["create_revision"]),
+            written: number(&shown["mod_revision"]),
         }
     }
 }

@@ -217,6 +217,12 @@ pub(crate) async fn quiet(claim: &mut dyn Claim) {
     must!(wait.is_err(), "nothing has happened, and it heard {wait:?}");
 }
 
+/// The claim waits, its watches stand, and it has looked since: what it sees from then on needs no other look.
+pub(crate) async fn watches(claim: &mut dyn Claim) {
+    quiet(claim).await;
+    busy(claim).await;
+}
+
 /// Waits until the claim is told to look, for less time than the core takes to poll. There may be
 /// no stream at first, which is an error, and no loss.
 pub(crate) async fn told(what: &str, claim: &mut dyn Claim) {

@@ -29,7 +29,7 @@ use conformance_tests::server::Cut;
 use lock_core::{LockAdmin, LockKey, Released};
 
 use crate::common::{
-    backend, busy, claim, granted, keys, must, must_eq, one, plain, proxied, quiet, told,
+    backend, busy, claim, granted, keys, must, must_eq, one, plain, proxied, quiet, told, watches,
 };
 
 /// A waiter whose own lease was revoked must not take the lock for its own when the one before it
@@ -65,6 +65,7 @@ pub(crate) async fn a_waiter_looks_before_it_believes() {
     busy(&mut *second).await;
     let mut third = claim(&c, "lock", true);
     busy(&mut *third).await;
+    watches(&mut *third).await;
     // The waiter before the third leaves; it was not the holder.
     tokio::join!(told("the third hears of it", &mut *third), async {
         tokio::time::sleep(Duration::from_millis(100)).await;
