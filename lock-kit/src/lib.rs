@@ -10,11 +10,13 @@
 //! - `tasks` — work in the background that ends with the store
 //! - `attendant` — one task in the background while somebody needs it, for each runtime if need be
 //! - `batch` — requests made at about the same time travel as one
+//! - `neighbours` — claims of a client that hand a lock on among themselves, without a look
 //! - `wake` — waking a client's waiters when the store pushes
 
 pub mod attendant;
 pub mod batch;
 mod link;
+pub mod neighbours;
 pub mod runtime;
 pub mod server;
 pub mod tasks;

@@ -12,7 +12,7 @@ use super::statements::{self, BaseStep, NewEntry};
 use crate::error::{EtcdFailure, unexpected};
 use crate::rules;
 use crate::shared_state::SharedState;
-use crate::watch::handover::Listing;
+use crate::watch::handover::{FirstProof, Listing};
 use crate::watch::task::Footing;
 use crate::wire::Era;
 use crate::wire::messages::{EtcdReply, Transaction};
@@ -393,17 +393,19 @@ impl ClaimQueue {
         held: Option<Footing>,
     ) -> Result<bool, EtcdFailure> {
         let store = Arc::clone(&self.store);
-        let (footing, now) = (store.watches.footing(), store.clock().now());
+        let (footing, sent) = (store.watches.footing(), store.clock().now());
         if !rules::is_first(held, footing) {
             return Ok(self.delete(statements::release(entry)).await?.succeeded);
         }
-        if let Some(leaving) = store.handover.begin_release(entry, footing, now) {
-            let statement = statements::release_and_show(entry, leaving.next());
-            let reply = self.delete(statement).await?;
+        if let Some(leaving) = store.handover.begin_release(entry, footing) {
+            let next = &leaving.next().entry;
+            let reply = self.delete(statements::release_and_show(entry, &next.key)).await?;
             if let Ok(Some(found)) = reply.first(0)
                 && reply.succeeded
+                && rules::is_waiting(next, found)
+                && rules::is_one_history(footing, store.watches.footing())
             {
-                leaving.hand_on(found, reply.revision, store.watches.footing());
+                leaving.hand_on(FirstProof { footing, revision: reply.revision, sent });
             }
             return Ok(reply.succeeded);
         }

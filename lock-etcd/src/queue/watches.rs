@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use super::entry::{EntryInFront, QueueEntry};
 use crate::rules;
-use crate::watch::handover::{FirstProof, LocalHandover, WaiterHandle};
+use crate::watch::handover::{FirstProof, LocalHandover, Waiter, WaiterPlace};
 use crate::watch::task::{ClientWatches, Footing, KeyWatch};
 
 /// A lock held for less than this is not watched: a watch also reports changes from before it was
@@ -29,23 +29,21 @@ pub(crate) struct ClaimWatches {
     own: Option<KeyWatch>,
     in_front: Option<WatchedInFront>,
     /// Where we wait.
-    place: Option<WaiterHandle>,
+    place: Option<WaiterPlace>,
 }
 
 /// The entry in front of ours.
 #[derive(Debug)]
 struct WatchedInFront {
     entry: EntryInFront,
-    /// Of the look that has shown it.
-    footing: Footing,
     watch: Option<KeyWatch>,
     /// Apart from those of our own entry: they no longer matter once we are the first.
     news: Arc<Notify>,
 }
 
 impl WatchedInFront {
-    fn new(entry: EntryInFront, footing: Footing) -> Self {
-        Self { entry, footing, watch: None, news: Arc::default() }
+    fn new(entry: EntryInFront) -> Self {
+        Self { entry, watch: None, news: Arc::default() }
     }
 
     /// When it was deleted.
@@ -110,12 +108,14 @@ impl ClaimWatches {
         in_front: EntryInFront,
     ) {
         (self.footing, self.revision) = (footing, revision);
-        if !self.place.as_ref().is_some_and(|place| place.is_at(entry, &in_front, footing)) {
-            self.place = Some(self.handover.register(entry, &in_front, footing));
+        let waiter = Waiter { entry: entry.clone(), in_front, footing };
+        let is_watched =
+            |known: &WatchedInFront| known.entry == waiter.in_front && !known.is_over();
+        if !self.in_front.as_ref().is_some_and(is_watched) {
+            self.in_front = Some(WatchedInFront::new(waiter.in_front.clone()));
         }
-        match &mut self.in_front {
-            Some(known) if known.entry == in_front && !known.is_over() => known.footing = footing,
-            in_front_now => *in_front_now = Some(WatchedInFront::new(in_front, footing)),
+        if self.place.as_ref().is_none_or(|place| *place.waiter() != waiter) {
+            self.place = Some(self.handover.register(waiter));
         }
     }
 
@@ -126,13 +126,14 @@ impl ClaimWatches {
 
     /// When the entry in front of ours was deleted, if the look that has shown it there stands on `footing`, too.
     pub(crate) fn released(&self, footing: Footing) -> Option<i64> {
-        let in_front = self.in_front.as_ref()?;
-        in_front.deleted().filter(|_| rules::is_one_history(in_front.footing, footing))
+        let deleted = self.in_front.as_ref()?.deleted()?;
+        rules::is_one_history(self.place.as_ref()?.waiter().footing, footing).then_some(deleted)
     }
 
-    /// The proof of a neighbour that our entry is the first.
+    /// The proof of a neighbour that our entry is the first, if it is no older than the answer to a look could be.
     pub(crate) fn proof(&self, now: ClockInstant, limit: Duration) -> Option<FirstProof> {
-        self.place.as_ref()?.take(now, limit)
+        let proof = self.place.as_ref()?.take()?;
+        rules::is_fresh(now.since(proof.sent), limit).then_some(proof)
     }
 
     /// Notes a read of our key alone. It does not update what a waiter knows of the entry before

@@ -42,6 +42,10 @@ mutants! {
         => a_read_prolongs_nothing,
     grant_by_read: "the queue is listed without asking the leader first"
         => a_server_that_is_behind_grants_nothing,
+    hands_on_a_place: "who gives up a place hands the lock to the next, as if it had held it"
+        => a_release_hands_the_lock_to_the_next,
+    hands_to_nobody: "a release hands the lock to the next without a look whether its node is there"
+        => a_release_proves_no_place_that_is_gone,
     believe_a_shorter_session: "a server is believed to grant what it was asked for"
         => a_session_that_was_shortened_is_not_believed,
     close_what_is_given_up: "a connection that is given up is closed, and the session with it"

@@ -5,8 +5,8 @@ use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use lock_core::Clock;
 use lock_core::testing::Mutant;
+use lock_core::{Clock, Released};
 use parking_lot::Mutex;
 use zookeeper_client as zk;
 
@@ -154,6 +154,17 @@ impl Session {
             }
         }
         Ok(None)
+    }
+
+    pub(crate) fn makes_first(&self, held: Option<Footing>) -> bool {
+        Mutant::is_wanted("hands_on_a_place") || self.0.makes_first(held)
+    }
+
+    pub(crate) async fn delete_before(&self, path: &str, next: &str) -> Reply<Option<Released>> {
+        if Mutant::is_wanted("hands_to_nobody") {
+            return self.0.delete(path).await.map(Some);
+        }
+        self.0.delete_before(path, next).await
     }
 
     pub(crate) async fn check(&self, path: &str) -> Reply<bool> {

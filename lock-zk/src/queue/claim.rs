@@ -15,10 +15,10 @@ use lock_core::{
 
 use super::entry::{self, QueueEntry, QueuePosition};
 use super::operations::ClaimQueue;
-use super::watches::ClaimWatches;
+use super::watches::{ClaimWatches, Waiter};
 use crate::error::{Reply, RequestFailure};
 use crate::sessions::{SessionSeat, Sessions, SharedSession};
-use crate::wire::Timeline;
+use crate::wire::{Footing, Timeline};
 
 /// How often an attempt starts over because the node of the lock, or our own, was removed
 /// meanwhile.
@@ -35,6 +35,8 @@ pub(crate) struct ZkClaim {
     /// A seat in the session that the fields below belong to.
     seat: Option<SessionSeat>,
     entry: Option<QueueEntry>,
+    /// What the proof stands on that the lock is ours, if it is.
+    held: Option<Footing>,
     /// Nothing was tried yet. If a claim is released like this, it may be for another one of the same owner,
     /// which was dropped in the middle of a call (clause C12).
     is_new: bool,
@@ -108,9 +110,12 @@ impl ZkClaim {
             if self.queue.is_in_doubt {
                 self.settle(&session).await?;
             }
-            // The leader is asked if no entry seems to be in front of ours.
-            let fresh = !self.watches.has_one_in_front();
+            let footing = session.footing();
+            let proven = self.watches.is_proven(footing, self.now(), self.request.call_timeout);
+            // The leader is asked if no entry seems to be in front of ours, unless a neighbour has done so.
+            let fresh = proven || !self.watches.has_one_in_front();
             let position = match &self.entry {
+                Some(_) if proven => QueuePosition::First,
                 Some(entry) => self.queue.look(&session, entry, fresh).await?,
                 None if !self.request.wait && self.queue.is_taken(&session).await? => {
                     return Ok(Attempt::Busy(Busy::default()));
@@ -127,6 +132,7 @@ impl ZkClaim {
                     // The next round asks the leader.
                     self.watches.stands();
                     if let Some(granted) = self.prove(&session, fresh, start).await? {
+                        self.held = Some(footing);
                         return Ok(granted);
                     }
                 }
@@ -135,7 +141,10 @@ impl ZkClaim {
                     return Ok(Attempt::Busy(Busy::default()));
                 }
                 QueuePosition::Behind(in_front) => {
-                    self.watches.is_behind(self.queue.path(&in_front));
+                    if let Some(entry) = &self.entry {
+                        let waiter = Waiter { own: self.queue.path(&entry.name), footing };
+                        self.watches.is_behind(self.queue.path(&in_front), waiter);
+                    }
                     let busy = Busy::default().with_place(session.valid_for(start));
                     return Ok(Attempt::Busy(busy));
                 }
@@ -240,8 +249,9 @@ impl ZkClaim {
             queue: ClaimQueue::new(&sessions.ensemble.config, &request),
             seat: None,
             entry: None,
+            held: None,
             is_new: true,
-            watches: ClaimWatches::default(),
+            watches: ClaimWatches::new(Arc::clone(&sessions.neighbours)),
             sessions,
             request,
         })
@@ -280,8 +290,8 @@ impl ZkClaim {
 
     /// Our entry is gone.
     fn forget(&mut self) {
-        self.entry = None;
-        self.watches = ClaimWatches::default();
+        (self.entry, self.held) = (None, None);
+        self.watches.clear();
     }
 
     /// Ends the doubt: an entry of this session is ours, and all others are removed.
@@ -301,10 +311,15 @@ impl ZkClaim {
         Ok(())
     }
 
-    /// Removes our entry of this session.
+    /// Removes our entry of this session. If the lock was ours, the answer may prove that the one behind it is the first.
     async fn leave(&mut self, session: &SharedSession) -> Reply<Released> {
         let Some(entry) = &self.entry else { return Ok(Released::AlreadyGone) };
-        let released = self.queue.leave(session, &entry.name).await?;
+        let (path, footing) = (self.queue.path(&entry.name), session.footing());
+        let is_next = |next: &Waiter| session.makes_first(self.held) && next.footing == footing;
+        let released = match self.sessions.neighbours.begin_release(&path, is_next) {
+            Some(leaving) => self.queue.leave_before(session, &path, footing, leaving).await?,
+            None => self.queue.leave(session, &entry.name).await?,
+        };
         self.forget();
         Ok(released)
     }

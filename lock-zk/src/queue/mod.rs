@@ -5,6 +5,6 @@ pub(crate) mod confirmations;
 pub(crate) mod entry;
 mod fences;
 mod operations;
-mod watches;
+pub(crate) mod watches;
 
 pub(crate) use claim::ZkClaim;

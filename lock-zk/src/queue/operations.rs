@@ -2,12 +2,14 @@
 //! leave. And whether an entry may exist that the claim does not know. In which order it asks is in `claim`.
 
 use lock_core::{ClaimRequest, ClockInstant, Released};
+use lock_kit::neighbours::Leaving;
 
 use super::entry::{self, QueueEntry, QueuePosition};
+use super::watches::{FirstProof, Waiter};
 use crate::error::{Reply, RequestFailure};
 use crate::sessions::{LeftEntries, SharedSession};
 use crate::settings::ZkConfig;
-use crate::wire::Created;
+use crate::wire::{Created, Footing};
 
 /// The queue of a lock, as one claim uses it.
 #[derive(Debug)]
@@ -162,6 +164,25 @@ impl ClaimQueue {
     /// Removes an entry.
     pub(super) async fn leave(&self, session: &SharedSession, name: &str) -> Reply<Released> {
         session.delete(&self.path(name)).await
+    }
+
+    /// Removes the entry at `path`, which is the holder's, and proves by the same transaction that the one behind it is the
+    /// first, if that exists: see [`FirstProof`].
+    pub(super) async fn leave_before(
+        &self,
+        session: &SharedSession,
+        path: &str,
+        footing: Footing,
+        leaving: Leaving<Waiter, FirstProof>,
+    ) -> Reply<Released> {
+        let sent = session.now();
+        let Some(released) = session.delete_before(path, &leaving.next().own).await? else {
+            return session.delete(path).await;
+        };
+        if released == Released::Freed && session.footing() == footing {
+            leaving.hand_on(FirstProof { footing, sent });
+        }
+        Ok(released)
     }
 
     /// Removes all entries of this owner, and with them the doubt.

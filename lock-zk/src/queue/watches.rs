@@ -1,11 +1,14 @@
 //! What a waiter and a holder watch: the node just before theirs, and their own.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
+use lock_core::ClockInstant;
+use lock_kit::neighbours::{Neighbours, Place};
+
 use crate::error::{Reply, RequestFailure};
-use crate::wire::Session;
-use crate::wire::{NodeWatch, WatchOutcome};
+use crate::wire::{Footing, NodeWatch, Session, WatchOutcome};
 
 /// Our own node is watched only once it has existed for this long: most locks are held for less,
 /// and a renewal would notice a loss as well.
@@ -13,13 +16,46 @@ const OWN_AFTER: Duration = Duration::from_millis(25);
 /// The pause after an attempt to set a watch that got no reply.
 const PAUSE: Duration = Duration::from_millis(5);
 
+/// How long a waiter waits for the answer to the release of the node in front of it. Whoever gets that may be stuck, on
+/// another runtime or in a task that is not polled.
+const ANSWER_IN: Duration = Duration::from_millis(20);
+
+/// Where a claim waits.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Waiter {
+    /// The path of its node.
+    pub(crate) own: String,
+    /// Of the look that has shown the node in front of it.
+    pub(crate) footing: Footing,
+}
+
+/// The proof of a neighbour that a node is the first.
+///
+/// The last look of a waiter showed the node directly in front of its own, and nothing ever comes between the two: the
+/// numbers of new nodes are higher than both, and the node of the lock, with which they would begin again, is not
+/// removed while there are any. The holder was the first when it was granted the lock, and for the same reason nothing
+/// ever comes before it. So when the holder's is the node in front, and the leader commits that it is deleted and that
+/// the waiter's exists, the waiter is the first. If the holder's node is gone already, by force or with its session, or
+/// the waiter's is, the transaction says so and does nothing.
+///
+/// Of two looks on different connections the servers may have been restored in between. So all of that must have been
+/// seen on one connection of one session; otherwise the waiter looks at the queue.
+#[derive(Debug)]
+pub(crate) struct FirstProof {
+    pub(crate) footing: Footing,
+    /// When the request was sent.
+    pub(crate) sent: ClockInstant,
+}
+
 /// The watches of a claim. A watch lost with its connection is set again on the next one, which
 /// shows whether its node is gone, so nothing is missed.
-#[derive(Default)]
 pub(crate) struct ClaimWatches {
+    neighbours: Arc<Neighbours<Waiter, FirstProof>>,
     /// The path of the node before ours, and the watch on it, once it is set.
     in_front: Option<(String, Option<NodeWatch>)>,
     own: Option<NodeWatch>,
+    /// Where we wait.
+    place: Option<Place<Waiter, FirstProof>>,
 }
 
 impl fmt::Debug for ClaimWatches {
@@ -31,16 +67,35 @@ impl fmt::Debug for ClaimWatches {
 }
 
 impl ClaimWatches {
+    pub(crate) fn new(neighbours: Arc<Neighbours<Waiter, FirstProof>>) -> Self {
+        Self { neighbours, in_front: None, own: None, place: None }
+    }
+
+    /// Nothing that is still told matters any more.
+    pub(crate) fn clear(&mut self) {
+        (self.in_front, self.own, self.place) = (None, None, None);
+    }
+
     /// A look has shown no node before ours.
     pub(crate) fn stands(&mut self) {
-        self.in_front = None;
+        (self.in_front, self.place) = (None, None);
     }
 
     /// A look has shown this node just before ours. A watch already set on it stays.
-    pub(crate) fn is_behind(&mut self, in_front: String) {
-        if self.in_front.as_ref().is_none_or(|(path, _)| *path != in_front) {
+    pub(crate) fn is_behind(&mut self, in_front: String, waiter: Waiter) {
+        let is_known = self.in_front.as_ref().is_some_and(|(path, _)| *path == in_front);
+        if !is_known || self.place.as_ref().is_none_or(|place| *place.waiter() != waiter) {
+            self.place = Some(self.neighbours.register(&in_front, waiter));
+        }
+        if !is_known {
             self.in_front = Some((in_front, None));
         }
+    }
+
+    /// Whether a neighbour has proven that our node is the first, on `footing`, and no longer ago than a look could take.
+    pub(crate) fn is_proven(&self, footing: Footing, now: ClockInstant, limit: Duration) -> bool {
+        let proof = self.place.as_ref().and_then(Place::take);
+        proof.is_some_and(|proof| proof.footing == footing && now.since(proof.sent) <= limit)
     }
 
     /// Whether the last look has shown a node before ours, and no change of it is known since.
@@ -48,8 +103,8 @@ impl ClaimWatches {
         self.in_front.is_some()
     }
 
-    /// Resolves when the node before ours is gone, when ours has changed, or when the session is
-    /// over.
+    /// Resolves when the node before ours is gone and, if one of our neighbours has released it, that was answered; when
+    /// ours has changed; or when the session is over.
     ///
     /// # Errors
     ///
@@ -67,16 +122,23 @@ impl ClaimWatches {
                     return Ok(());
                 }
             }
+            let place = &self.place;
             let in_front = self.in_front.as_mut().and_then(|(_, watch)| watch.as_mut());
             tokio::select! {
                 () = session.ended() => return Ok(()),
-                event = ready(in_front) => match event {
-                    WatchOutcome::Change => {
+                Some(()) = async { place.as_ref()?.proven().await; Some(()) } => return Ok(()),
+                event = ready(in_front) => {
+                    // If this call is given up meanwhile, the next one sees that the node is gone.
+                    let path = self.in_front.as_mut().map(|(path, watch)| { *watch = None; &*path });
+                    if event == WatchOutcome::Change {
+                        let leaving = path.and_then(|path| self.neighbours.leaving(path));
+                        if let Some(mut leaving) = leaving {
+                            let _ = tokio::time::timeout(ANSWER_IN, leaving.changed()).await;
+                        }
                         self.in_front = None;
                         return Ok(());
                     }
-                    WatchOutcome::Cut => self.in_front.iter_mut().for_each(|(_, watch)| *watch = None),
-                },
+                }
                 watch = set_later(session, own), if self.own.is_none() => {
                     self.own = watch?;
                     if self.own.is_none() {

@@ -14,6 +14,7 @@ use std::time::Duration;
 use lock_core::backoff::Backoff;
 use lock_core::{Clock, Result};
 use lock_kit::connect_once::ConnectOnce;
+use lock_kit::neighbours::Neighbours;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
@@ -23,12 +24,14 @@ use self::resume::{PAUSES, Resumption};
 pub(crate) use self::seats::{LeftEntries, SessionSeat, SharedSession};
 use crate::error::Reply;
 use crate::error::{closed, no_answer};
+use crate::queue::watches::{FirstProof, Waiter};
 use crate::settings::SESSION;
 use crate::wire::{Session, Timeline};
 
 pub(crate) struct Sessions {
     pub(crate) ensemble: Arc<Ensemble>,
     pub(crate) limits: SessionLimits,
+    pub(crate) neighbours: Arc<Neighbours<Waiter, FirstProof>>,
     table: Mutex<SessionTable>,
     closed: AtomicBool,
 }
@@ -54,7 +57,8 @@ impl Sessions {
         let (limits, opened) = ensemble.limits().await?;
         let open = opened.map(|opened| keep(&ensemble, limits.most, opened)).into_iter().collect();
         let table = SessionTable { open, openings: HashMap::new() };
-        Ok(Self { ensemble, limits, table: Mutex::new(table), closed: AtomicBool::new(false) })
+        let (table, neighbours, closed) = (Mutex::new(table), Arc::default(), false.into());
+        Ok(Self { ensemble, limits, neighbours, table, closed })
     }
 
     pub(crate) fn open(&self) -> Vec<Arc<SharedSession>> {

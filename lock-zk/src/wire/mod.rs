@@ -10,5 +10,5 @@ pub(crate) use connection::{
     ConnectionEnd, DriverConnection, NodeWatch, WatchOutcome, close, connect, sever,
 };
 pub(crate) use requests::{Created, NodeRecord};
-pub(crate) use session::Session;
+pub(crate) use session::{Footing, Session};
 pub(crate) use timeline::Timeline;

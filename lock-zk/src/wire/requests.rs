@@ -204,6 +204,32 @@ impl Session {
         }
     }
 
+    /// Commits one transaction. The first operation that fails for a node that is missing or closed to us, and why.
+    async fn commit(
+        &self,
+        fill: impl Fn(&mut zk::MultiWriter<'_>) -> Result<(), zk::Error>,
+    ) -> Reply<Option<(usize, zk::Error)>> {
+        let sent = self.now();
+        loop {
+            let connection = self.connection().await?;
+            let mut transaction = connection.client().new_multi_writer();
+            fill(&mut transaction)?;
+            let Some(commit) = connection.send(|_| transaction.commit()) else { continue };
+            let done = match commit.await {
+                Ok(_) => Ok(None),
+                Err(zk::MultiWriteError::OperationFailed {
+                    index,
+                    source: why @ (zk::Error::NoNode | zk::Error::NoAuth),
+                }) => Ok(Some((index, why))),
+                Err(error) => match error.into() {
+                    error if connection.has_not_sent(&error) => continue,
+                    error => Err(RequestFailure::from(error)),
+                },
+            };
+            return self.note(Proves::Session, sent, done);
+        }
+    }
+
     /// The first of these nodes that is missing or closed to us, and the answer for it alone; those
     /// before it exist. One transaction of checks that changes nothing and, unlike a read, is
     /// committed by the leader.
@@ -211,30 +237,27 @@ impl Session {
         &self,
         paths: &[&str],
     ) -> Reply<Option<(usize, Reply<bool>)>> {
-        let sent = self.now();
-        loop {
-            let connection = self.connection().await?;
-            let mut transaction = connection.client().new_multi_writer();
-            for path in paths {
-                transaction.add_check_version(path, ANY_VERSION)?;
-            }
-            let Some(commit) = connection.send(|_| transaction.commit()) else { continue };
-            let checked = match commit.await {
-                Ok(_) => Ok(None),
-                Err(zk::MultiWriteError::OperationFailed { index, source: zk::Error::NoNode }) => {
-                    Ok(Some((index, Ok(false))))
-                }
-                Err(zk::MultiWriteError::OperationFailed { index, source: zk::Error::NoAuth }) => {
-                    let closed = paths.get(index).copied().unwrap_or_default();
-                    Ok(Some((index, Err(reading(closed)(zk::Error::NoAuth)))))
-                }
-                Err(error) => match error.into() {
-                    error if connection.has_not_sent(&error) => continue,
-                    error => Err(RequestFailure::from(error)),
-                },
-            };
-            return self.note(Proves::Session, sent, checked);
-        }
+        let checks = |transaction: &mut zk::MultiWriter<'_>| {
+            paths.iter().try_for_each(|path| transaction.add_check_version(path, ANY_VERSION))
+        };
+        Ok(self.commit(checks).await?.map(|(index, why)| match why {
+            zk::Error::NoNode => (index, Ok(false)),
+            why => (index, Err(reading(paths.get(index).copied().unwrap_or_default())(why))),
+        }))
+    }
+
+    /// Deletes a node if `next` exists: one transaction, which the leader commits. `None` if `next` does not exist or
+    /// is closed to us, and then nothing is deleted.
+    pub(crate) async fn delete_before(&self, path: &str, next: &str) -> Reply<Option<Released>> {
+        let failing = self.commit(|transaction| {
+            transaction.add_delete(path, None)?;
+            transaction.add_check_version(next, ANY_VERSION)
+        });
+        Ok(match failing.await? {
+            None => Some(Released::Freed),
+            Some((0, zk::Error::NoNode)) => Some(Released::AlreadyGone),
+            Some(_) => None,
+        })
     }
 
     /// Whether the leader knows this node: a server that is behind would show a node that is gone.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use lock_core::{Clock, ClockInstant};
@@ -27,6 +28,14 @@ pub(crate) enum Proves {
     Nothing,
 }
 
+/// What a read stands on: the session and its connection. While both stay the same, so does the server, which shows
+/// nothing older than before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Footing {
+    session: i64,
+    connections: u64,
+}
+
 /// A session, and its current connection. Another task makes the connections, one at a time.
 pub(crate) struct Session {
     info: zk::SessionInfo,
@@ -38,6 +47,8 @@ pub(crate) struct Session {
     chroot_len: usize,
     /// `None` while there is no connection.
     connection: watch::Sender<Option<Arc<DriverConnection>>>,
+    /// How many there were before it.
+    connections: AtomicU64,
     /// This session must no longer be used: it was ended by the server, given up because a server
     /// would shorten it, or closed.
     ended: CancellationToken,
@@ -70,6 +81,7 @@ impl Session {
             acl,
             chroot_len: connection.client().path().trim_end_matches('/').len(),
             connection: watch::Sender::new(Some(Arc::new(connection))),
+            connections: AtomicU64::new(0),
             ended: CancellationToken::new(),
             finished: CancellationToken::new(),
         })
@@ -102,6 +114,17 @@ impl Session {
         self.ended.cancelled().await;
     }
 
+    /// What a request stands on that is sent from now on.
+    pub(crate) fn footing(&self) -> Footing {
+        Footing { session: self.id(), connections: self.connections.load(Ordering::Relaxed) }
+    }
+
+    /// Whether an entry that leaves makes the one behind it the first: it is the holder's, which saw on `held` that it
+    /// was the first itself.
+    pub(crate) fn makes_first(&self, held: Option<Footing>) -> bool {
+        held == Some(self.footing())
+    }
+
     /// For how long after `start` the server keeps this session at least.
     pub(crate) fn valid_for(&self, start: ClockInstant) -> Duration {
         self.timeline.lock().until().since(start)
@@ -130,6 +153,7 @@ impl Session {
     /// There is a connection again. If the session has ended meanwhile, it is dropped, which tells
     /// the server.
     pub(crate) fn connected(&self, connection: DriverConnection) {
+        self.connections.fetch_add(1, Ordering::Relaxed);
         self.connection.send_replace(Some(Arc::new(connection)));
         if self.has_ended() {
             self.disconnected();

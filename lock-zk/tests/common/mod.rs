@@ -25,6 +25,8 @@ macro_rules! all_scenes {
             scenes::fences_rise_over_a_new_queue(),
             scenes::a_node_of_an_old_session_is_not_trusted(),
             scenes::a_hand_over_wakes_one_waiter(100),
+            scenes::a_release_hands_the_lock_to_the_next(),
+            scenes::a_release_proves_no_place_that_is_gone(),
             scenes::a_renewal_needs_the_leader(),
             scenes::a_server_that_is_behind_confirms_nothing(),
             scenes::a_server_that_is_behind_grants_nothing(),

@@ -237,6 +237,59 @@ pub(crate) async fn a_hand_over_wakes_one_waiter(many: usize) -> Seen {
     Ok(())
 }
 
+/// The answer to a release proves the grant of the one behind it, and of nobody else: one request for both.
+pub(crate) async fn a_release_hands_the_lock_to_the_next() -> Seen {
+    let servers = super::server().await;
+    let ours = super::connect(super::hosts(&servers), SELDOM).await;
+    let mut holder = super::held(&ours, "lock").await;
+    let [mut second, mut third, mut fourth] = [(); 3].map(|()| claim(&ours, "lock", true));
+    super::busy(&mut *second).await;
+    super::busy(&mut *third).await;
+    let before = requests(&servers);
+    holder.release().await.unwrap();
+    let fence = granted(&mut *second).await;
+    let spent = requests(&servers) - before;
+    // One may have kept the session meanwhile.
+    if spent > 2 {
+        return Err(format!("a hand-over took {spent} requests"));
+    }
+    super::busy(&mut *fourth).await;
+    third.release().await.unwrap();
+    for (waiter, what) in [(&mut third, "who has left"), (&mut fourth, "who gave up nothing")] {
+        if let Attempt::Granted { .. } = waiter.try_acquire().await.unwrap() {
+            return Err(format!("violated: two holders: {what} was handed a lock that is held"));
+        }
+    }
+    second.release().await.unwrap();
+    let next = granted(&mut *fourth).await;
+    if next <= fence {
+        return Err(format!("violated: the fence {next} came after {fence}"));
+    }
+    third.release().await.unwrap();
+    fourth.release().await.unwrap();
+    Ok(())
+}
+
+/// The node of the next one was removed, and it has not heard of that yet.
+pub(crate) async fn a_release_proves_no_place_that_is_gone() -> Seen {
+    let servers = super::server().await;
+    let (ours, plain) = (backend(&servers).await, plain(&servers).await);
+    let mut holder = super::held(&ours, "lock").await;
+    let first = children(&plain, "lock").await;
+    let mut waiter = claim(&ours, "lock", true);
+    super::busy(&mut *waiter).await;
+    let mut places = children(&plain, "lock").await;
+    places.retain(|place| !first.contains(place));
+    plain.delete(&format!("/locks/lock/{}", places[0]), None).await.unwrap();
+    holder.release().await.unwrap();
+    granted(&mut *waiter).await;
+    if children(&plain, "lock").await.is_empty() {
+        return Err("violated: a lock is held without a node".into());
+    }
+    waiter.release().await.unwrap();
+    Ok(())
+}
+
 /// The requests of all clients as the server counts them, without the pings.
 async fn requests_per_hand_over(waiters: usize) -> f64 {
     const HAND_OVERS: usize = 6;

@@ -1,0 +1,175 @@
+//! Claims of one client that wait one behind the other, and hand a lock on among themselves.
+//!
+//! Who waits in a queue of the store says which entry is directly in front of its own. Who releases that entry finds
+//! it here, and may learn from the answer to the release that it is the first: then it need not look.
+//! What that proves is the store's business.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+
+/// All claims of a client.
+#[derive(Debug)]
+pub struct Neighbours<Waiter, Proof> {
+    table: Mutex<Table<Waiter, Proof>>,
+}
+
+#[derive(Debug)]
+struct Table<Waiter, Proof> {
+    /// The places of claims that wait, by the entry in front of each.
+    waiting: BTreeMap<String, Arc<Spot<Waiter, Proof>>>,
+    /// The entries whose release has not been answered yet.
+    leaving: HashMap<String, watch::Receiver<()>>,
+}
+
+#[derive(Debug)]
+struct Spot<Waiter, Proof> {
+    in_front: String,
+    waiter: Waiter,
+    proof: Mutex<Option<Proof>>,
+    proven: Notify,
+}
+
+/// The place of a claim that waits, until it is dropped.
+#[derive(Debug)]
+pub struct Place<Waiter, Proof> {
+    neighbours: Arc<Neighbours<Waiter, Proof>>,
+    spot: Arc<Spot<Waiter, Proof>>,
+}
+
+/// A release in flight, until it is dropped.
+#[derive(Debug)]
+pub struct Leaving<Waiter, Proof> {
+    neighbours: Arc<Neighbours<Waiter, Proof>>,
+    spot: Arc<Spot<Waiter, Proof>>,
+    /// Closed when this is dropped.
+    _answered: watch::Sender<()>,
+}
+
+impl<Waiter, Proof> Default for Neighbours<Waiter, Proof> {
+    fn default() -> Self {
+        let (waiting, leaving) = Default::default();
+        Self { table: Mutex::new(Table { waiting, leaving }) }
+    }
+}
+
+impl<Waiter, Proof> Neighbours<Waiter, Proof> {
+    /// A claim waits right behind the entry `in_front`.
+    pub fn register(self: &Arc<Self>, in_front: &str, waiter: Waiter) -> Place<Waiter, Proof> {
+        let (proof, proven) = Default::default();
+        let spot = Arc::new(Spot { in_front: in_front.to_owned(), waiter, proof, proven });
+        self.table.lock().waiting.insert(in_front.to_owned(), Arc::clone(&spot));
+        Place { neighbours: Arc::clone(self), spot }
+    }
+
+    /// Whether at least this `many` wait behind entries that begin with `queue`.
+    pub fn are(&self, many: usize, queue: &str) -> bool {
+        let table = self.table.lock();
+        let waiting = table.waiting.range::<str, _>((Bound::Included(queue), Bound::Unbounded));
+        waiting.take_while(|(in_front, _)| in_front.starts_with(queue)).take(many).count() == many
+    }
+
+    /// The entry is about to be released; `None` unless a claim waits right behind it that `is_next`.
+    pub fn begin_release(
+        self: &Arc<Self>,
+        entry: &str,
+        is_next: impl FnOnce(&Waiter) -> bool,
+    ) -> Option<Leaving<Waiter, Proof>> {
+        let mut table = self.table.lock();
+        let spot = table.waiting.get(entry).filter(|spot| is_next(&spot.waiter)).cloned()?;
+        let (answered, is_answered) = watch::channel(());
+        table.leaving.insert(entry.to_owned(), is_answered);
+        Some(Leaving { neighbours: Arc::clone(self), spot, _answered: answered })
+    }
+
+    /// What is closed when the release of this entry is answered, if one of ours is in flight: that may be the proof that
+    /// its neighbour needs. Whoever gets the answer may be stuck, on another runtime or in a task that is not polled.
+    pub fn leaving(&self, entry: &str) -> Option<watch::Receiver<()>> {
+        self.table.lock().leaving.get(entry).cloned()
+    }
+}
+
+impl<Waiter, Proof> Place<Waiter, Proof> {
+    /// Who waits there.
+    pub fn waiter(&self) -> &Waiter {
+        &self.spot.waiter
+    }
+
+    /// The proof that the entry of the waiter is the first, if there is one.
+    pub fn take(&self) -> Option<Proof> {
+        self.spot.proof.lock().take()
+    }
+
+    /// Resolves when there is a proof.
+    pub async fn proven(&self) {
+        self.spot.proven.notified().await;
+    }
+}
+
+impl<Waiter, Proof> Drop for Place<Waiter, Proof> {
+    fn drop(&mut self) {
+        let (mut table, spot) = (self.neighbours.table.lock(), &self.spot);
+        if table.waiting.get(&spot.in_front).is_some_and(|now| Arc::ptr_eq(now, spot)) {
+            table.waiting.remove(&spot.in_front);
+        }
+    }
+}
+
+impl<Waiter, Proof> Leaving<Waiter, Proof> {
+    /// Who waits behind the entry.
+    pub fn next(&self) -> &Waiter {
+        &self.spot.waiter
+    }
+
+    /// The answer to the release is the proof of who waits behind it.
+    pub fn hand_on(&self, proof: Proof) {
+        *self.spot.proof.lock() = Some(proof);
+        self.spot.proven.notify_one();
+    }
+}
+
+impl<Waiter, Proof> Drop for Leaving<Waiter, Proof> {
+    fn drop(&mut self) {
+        self.neighbours.table.lock().leaving.remove(&self.spot.in_front);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_leaves_finds_only_the_one_right_behind_it() {
+        let neighbours = Arc::<Neighbours<u8, ()>>::default();
+        let next = |entry| neighbours.begin_release(entry, |_| true).map(|leaving| *leaving.next());
+        let _others = [neighbours.register("a/2", 3), neighbours.register("a", 0)];
+        assert_eq!(next("a/1"), None);
+        let place = neighbours.register("a/1", 2);
+        assert_eq!(next("a/1"), Some(2));
+        assert!(neighbours.begin_release("a/1", |waiter| *waiter == 7).is_none());
+        // Another one waits there by now.
+        let again = neighbours.register("a/1", 4);
+        drop(place);
+        assert_eq!(next("a/1"), Some(4));
+        drop(again);
+        assert_eq!(next("a/1"), None);
+        assert!(neighbours.leaving("a/1").is_none() && neighbours.are(1, "a/"));
+        assert!(!neighbours.are(2, "a/") && !neighbours.are(1, "b/"));
+    }
+
+    #[tokio::test]
+    async fn a_proof_is_taken_once() {
+        let neighbours = Arc::<Neighbours<u8, u8>>::default();
+        let place = neighbours.register("a/1", 2);
+        let leaving = neighbours.begin_release("a/1", |_| true).unwrap();
+        let mut answered = neighbours.leaving("a/1").unwrap();
+        leaving.hand_on(9);
+        drop(leaving);
+        place.proven().await;
+        assert!(answered.changed().await.is_err(), "it is closed");
+        assert_eq!((place.take(), place.take()), (Some(9), None));
+    }
+}
