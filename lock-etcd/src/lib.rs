@@ -9,7 +9,7 @@
 //!   whether that is in doubt, in `operations.rs`, as transactions in `statements.rs`; what it waits for in `watches.rs`;
 //!   keys and values in `entry.rs`, what fences are counted from in `fences.rs`
 //! - `watch` — the watch stream of a runtime in `task.rs`; whom its news wakes, and who shares a watch, in
-//!   `sharing.rs`; whom a neighbour's release wakes in `handover.rs`
+//!   `sharing.rs`; how a release proves who is next in `handover.rs`
 //! - `leases` — spare leases in `mod.rs`, the keep-alives of all leases in `renewals.rs`
 //! - `wire` — the cluster in `mod.rs`: one member at a time, and whether the store went back; requests
 //!   as data in `messages.rs`, how they are sent in `exchange.rs`, etcd's messages in `protobuf.rs`,

@@ -1,20 +1,34 @@
-//! Claims of one client that wait one behind the other, and hand a lock on among themselves.
+//! Claims of one client that wait one behind the other: they hand a lock on among themselves, and share one list of a
+//! long queue.
 //!
 //! Who waits in a queue of the store says which entry is directly in front of its own. Who releases that entry finds
 //! it here, and may learn from the answer to the release that it is the first: then it need not look.
 //! What that proves is the store's business.
+//!
+//! Who enters a long queue need not look at it at once, since it is far from its turn. After [`UNPLACED`] it does, and
+//! its list shows the places of all that have come meanwhile.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Mutex as Turn, Notify, watch};
+
+/// If so many claims of this client wait in a queue, it is long.
+const MANY: usize = 64;
+/// How long a claim at the end of a long queue waits before it looks for the entry in front of it.
+pub const UNPLACED: Duration = Duration::from_millis(100);
 
 /// All claims of a client.
 #[derive(Debug)]
-pub struct Neighbours<Waiter, Proof> {
+pub struct Neighbours<Waiter, Proof, List> {
     table: Mutex<Table<Waiter, Proof>>,
+    /// The last lists of long queues.
+    listed: Mutex<HashMap<String, Arc<List>>>,
+    /// Held by the claim that lists a queue for all of them.
+    turn: Turn<()>,
 }
 
 #[derive(Debug)]
@@ -35,38 +49,81 @@ struct Spot<Waiter, Proof> {
 
 /// The place of a claim that waits, until it is dropped.
 #[derive(Debug)]
-pub struct Place<Waiter, Proof> {
-    neighbours: Arc<Neighbours<Waiter, Proof>>,
+pub struct Place<Waiter, Proof, List> {
+    neighbours: Arc<Neighbours<Waiter, Proof, List>>,
     spot: Arc<Spot<Waiter, Proof>>,
 }
 
 /// A release in flight, until it is dropped.
 #[derive(Debug)]
-pub struct Leaving<Waiter, Proof> {
-    neighbours: Arc<Neighbours<Waiter, Proof>>,
+pub struct Leaving<Waiter, Proof, List> {
+    neighbours: Arc<Neighbours<Waiter, Proof, List>>,
     spot: Arc<Spot<Waiter, Proof>>,
     /// Closed when this is dropped.
     _answered: watch::Sender<()>,
 }
 
-impl<Waiter, Proof> Default for Neighbours<Waiter, Proof> {
+impl<Waiter, Proof, List> Default for Neighbours<Waiter, Proof, List> {
     fn default() -> Self {
         let (waiting, leaving) = Default::default();
-        Self { table: Mutex::new(Table { waiting, leaving }) }
+        let table = Mutex::new(Table { waiting, leaving });
+        Self { table, listed: Mutex::default(), turn: Turn::default() }
     }
 }
 
-impl<Waiter, Proof> Neighbours<Waiter, Proof> {
+impl<Waiter, Proof, List> Neighbours<Waiter, Proof, List> {
     /// A claim waits right behind the entry `in_front`.
-    pub fn register(self: &Arc<Self>, in_front: &str, waiter: Waiter) -> Place<Waiter, Proof> {
+    pub fn register(
+        self: &Arc<Self>,
+        in_front: &str,
+        waiter: Waiter,
+    ) -> Place<Waiter, Proof, List> {
         let (proof, proven) = Default::default();
         let spot = Arc::new(Spot { in_front: in_front.to_owned(), waiter, proof, proven });
         self.table.lock().waiting.insert(in_front.to_owned(), Arc::clone(&spot));
         Place { neighbours: Arc::clone(self), spot }
     }
 
+    /// Whether `queue`, with which its entries begin, is so long that who enters does not look at once.
+    pub fn is_long(&self, queue: &str) -> bool {
+        self.are(MANY, queue)
+    }
+
+    /// The last list of a long queue.
+    pub fn listed(&self, queue: &str) -> Option<Arc<List>> {
+        self.listed.lock().get(queue).cloned()
+    }
+
+    /// The list of `queue` that another claim has read, if it `is_new`, or what `read` does within about `limit`.
+    ///
+    /// # Errors
+    ///
+    /// As `read`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe.
+    pub async fn list<Error>(
+        &self,
+        queue: &str,
+        limit: Duration,
+        is_new: impl Fn(&List) -> bool,
+        read: impl Future<Output = Result<List, Error>>,
+    ) -> Result<Arc<List>, Error> {
+        // One that is stuck stops nobody.
+        let _turn = tokio::time::timeout(limit / 4, self.turn.lock()).await;
+        if let Some(known) = self.listed(queue).filter(|known| is_new(known)) {
+            return Ok(known);
+        }
+        let list = Arc::new(read.await?);
+        let mut listed = self.listed.lock();
+        listed.retain(|queue, _| self.are(1, queue));
+        listed.insert(queue.to_owned(), Arc::clone(&list));
+        Ok(list)
+    }
+
     /// Whether at least this `many` wait behind entries that begin with `queue`.
-    pub fn are(&self, many: usize, queue: &str) -> bool {
+    fn are(&self, many: usize, queue: &str) -> bool {
         let table = self.table.lock();
         let waiting = table.waiting.range::<str, _>((Bound::Included(queue), Bound::Unbounded));
         waiting.take_while(|(in_front, _)| in_front.starts_with(queue)).take(many).count() == many
@@ -77,7 +134,7 @@ impl<Waiter, Proof> Neighbours<Waiter, Proof> {
         self: &Arc<Self>,
         entry: &str,
         is_next: impl FnOnce(&Waiter) -> bool,
-    ) -> Option<Leaving<Waiter, Proof>> {
+    ) -> Option<Leaving<Waiter, Proof, List>> {
         let mut table = self.table.lock();
         let spot = table.waiting.get(entry).filter(|spot| is_next(&spot.waiter)).cloned()?;
         let (answered, is_answered) = watch::channel(());
@@ -92,7 +149,7 @@ impl<Waiter, Proof> Neighbours<Waiter, Proof> {
     }
 }
 
-impl<Waiter, Proof> Place<Waiter, Proof> {
+impl<Waiter, Proof, List> Place<Waiter, Proof, List> {
     /// Who waits there.
     pub fn waiter(&self) -> &Waiter {
         &self.spot.waiter
@@ -109,7 +166,7 @@ impl<Waiter, Proof> Place<Waiter, Proof> {
     }
 }
 
-impl<Waiter, Proof> Drop for Place<Waiter, Proof> {
+impl<Waiter, Proof, List> Drop for Place<Waiter, Proof, List> {
     fn drop(&mut self) {
         let (mut table, spot) = (self.neighbours.table.lock(), &self.spot);
         if table.waiting.get(&spot.in_front).is_some_and(|now| Arc::ptr_eq(now, spot)) {
@@ -118,7 +175,7 @@ impl<Waiter, Proof> Drop for Place<Waiter, Proof> {
     }
 }
 
-impl<Waiter, Proof> Leaving<Waiter, Proof> {
+impl<Waiter, Proof, List> Leaving<Waiter, Proof, List> {
     /// Who waits behind the entry.
     pub fn next(&self) -> &Waiter {
         &self.spot.waiter
@@ -131,7 +188,7 @@ impl<Waiter, Proof> Leaving<Waiter, Proof> {
     }
 }
 
-impl<Waiter, Proof> Drop for Leaving<Waiter, Proof> {
+impl<Waiter, Proof, List> Drop for Leaving<Waiter, Proof, List> {
     fn drop(&mut self) {
         self.neighbours.table.lock().leaving.remove(&self.spot.in_front);
     }
@@ -143,7 +200,7 @@ mod tests {
 
     #[test]
     fn who_leaves_finds_only_the_one_right_behind_it() {
-        let neighbours = Arc::<Neighbours<u8, ()>>::default();
+        let neighbours = Arc::<Neighbours<u8, (), ()>>::default();
         let next = |entry| neighbours.begin_release(entry, |_| true).map(|leaving| *leaving.next());
         let _others = [neighbours.register("a/2", 3), neighbours.register("a", 0)];
         assert_eq!(next("a/1"), None);
@@ -162,7 +219,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_proof_is_taken_once() {
-        let neighbours = Arc::<Neighbours<u8, u8>>::default();
+        let neighbours = Arc::<Neighbours<u8, u8, ()>>::default();
         let place = neighbours.register("a/1", 2);
         let leaving = neighbours.begin_release("a/1", |_| true).unwrap();
         let mut answered = neighbours.leaving("a/1").unwrap();
@@ -171,5 +228,34 @@ mod tests {
         place.proven().await;
         assert!(answered.changed().await.is_err(), "it is closed");
         assert_eq!((place.take(), place.take()), (Some(9), None));
+    }
+
+    #[tokio::test]
+    async fn a_list_serves_all_for_whom_it_is_new_enough() {
+        let neighbours = Arc::<Neighbours<u8, (), u8>>::default();
+        let place = neighbours.register("a/1", 2);
+        let list = async |queue, least: u8, read: Result<u8, ()>| {
+            let limit = Duration::from_secs(60);
+            let is_new = |known: &u8| *known >= least;
+            neighbours.list(queue, limit, is_new, async { read }).await.map(|list| *list)
+        };
+        assert_eq!(list("a/", 1, Err(())).await, Err(()));
+        assert_eq!(list("a/", 1, Ok(5)).await, Ok(5));
+        assert_eq!(list("a/", 5, Err(())).await, Ok(5));
+        assert_eq!(list("a/", 6, Ok(7)).await, Ok(7));
+        drop(place);
+        assert_eq!(list("b/", 1, Ok(3)).await, Ok(3));
+        assert_eq!(neighbours.listed("a/"), None, "nobody waits there");
+    }
+
+    #[test]
+    fn a_queue_is_long_by_its_own_waiters() {
+        let neighbours = Arc::<Neighbours<u8, (), ()>>::default();
+        let wait = |queue: &str, at: usize| neighbours.register(&format!("{queue}{at:x}"), 1);
+        let mut waiting: Vec<_> = (1..MANY).map(|at| wait("a/", at)).collect();
+        let _others: Vec<_> = (1..MANY).map(|at| wait("b/", at)).collect();
+        assert!(!neighbours.is_long("a/"));
+        waiting.push(wait("a/", MANY));
+        assert!(neighbours.is_long("a/"));
     }
 }

@@ -4,15 +4,75 @@
 
 mod common;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use common::{connect, hosts, locks, scenes, server};
+use common::{connect, hosts, locks, scenes, server, until};
 
 /// `cargo test --release -p lock-zk --test queue -- --ignored --nocapture`
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a soak: two thousand waiters"]
 async fn a_hand_over_wakes_one_of_two_thousand() {
     scenes::a_hand_over_wakes_one_waiter(2000).await.unwrap();
+}
+
+/// Requests for each hand-over within a process, where each holder queues again behind `waiting` others.
+async fn requests_among(processes: usize, waiting: usize) -> f64 {
+    const TTL: Duration = Duration::from_secs(60);
+    let servers = server().await;
+    let turns = Arc::<AtomicUsize>::default();
+    let mut tasks = tokio::task::JoinSet::<()>::new();
+    let mut clients = Vec::new();
+    for _ in 0..processes {
+        clients.push(locks(connect(hosts(&servers), "lock_session_timeout=60s").await, TTL));
+    }
+    for at in 0..=waiting {
+        let (lock, turns) = (clients[at % processes].named("lock").unwrap(), Arc::clone(&turns));
+        tasks.spawn(async move {
+            loop {
+                let guard = lock.acquire().await.unwrap();
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                turns.fetch_add(1, Relaxed);
+                guard.release().await.unwrap();
+            }
+        });
+    }
+    let after = async |count: usize| {
+        let done = async || turns.load(Relaxed) >= count;
+        until("they take turns", Duration::from_secs(120), done).await;
+        let used = servers.cpu_time(0).unwrap();
+        (turns.load(Relaxed), scenes::requests(&servers), used)
+    };
+    // Each has had a turn.
+    let (from, before, used_before) = after(2 * waiting + 50).await;
+    let (to, spent, used) = after(from + 300).await;
+    tasks.shutdown().await;
+    let turns = (to - from) as f64;
+    let each = (spent - before) as f64 / turns;
+    let used = (used - used_before).div_f64(turns);
+    println!(
+        "{waiting} waiting, {processes} processes: {each:.2} requests, {used:?} of the server"
+    );
+    each
+}
+
+/// The holder's release proves the next grant. Besides, there is the new place of the former holder, and its watches: on
+/// the node in front of it and, after a while, on its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hand_over_within_a_process_lists_nothing() {
+    for waiting in [7, 300] {
+        let requests = requests_among(1, waiting).await;
+        assert!(requests < 5.0, "{requests} requests, {waiting} waiting");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a minute, and only measures"]
+async fn what_a_hand_over_costs() {
+    for (processes, waiting) in [(1, 10), (4, 10), (1, 1000), (4, 1000)] {
+        requests_among(processes, waiting).await;
+    }
 }
 
 /// All locks of a session are renewed by one transaction.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{ClaimRequest, ClockInstant, OwnerId};
+use lock_kit::neighbours::UNPLACED;
 
 use super::entry::{self, EntryInFront, EntryValue, QueueEntry, QueueKeys, QueuePosition};
 use super::fences::Base;
@@ -17,10 +18,6 @@ use crate::watch::task::Footing;
 use crate::wire::Era;
 use crate::wire::messages::{EtcdReply, Transaction};
 use crate::wire::protobuf::KeyValue;
-
-/// How long a claim at the end of a long queue waits before it looks for the entry in front of it: all that come
-/// meanwhile are shown by the same list, and it is not its turn yet.
-const UNPLACED: Duration = Duration::from_millis(100);
 
 /// The queue of a lock, as one claim uses it.
 #[derive(Debug)]
@@ -331,7 +328,8 @@ impl ClaimQueue {
             let found = found.map(EntryInFront::found).collect();
             Ok(Listing::new(footing, reply.revision, found))
         };
-        store.handover.list(queue, footing, entry.rev, store.limit, read).await
+        let is_new = |known: &Listing| known.revision >= entry.rev && known.footing == footing;
+        store.handover.list(queue, store.limit, is_new, read).await
     }
 
     /// The revision at which our entry was as we created it, bound to `lease`; `None` if it is not.

@@ -17,36 +17,22 @@
 //! and after. In any doubt the waiter looks at the queue, which is as right as it ever was. A proof changes nothing in
 //! the store, so nothing is left behind if nobody takes it.
 
-use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::Arc;
-use std::time::Duration;
 
 use lock_core::ClockInstant;
 use lock_kit::neighbours::{Leaving, Neighbours, Place};
-use parking_lot::Mutex;
-use tokio::sync::Mutex as Turn;
 
-use crate::error::EtcdFailure;
 use crate::queue::entry::{EntryInFront, QueueEntry};
 use crate::rules;
 use crate::watch::task::Footing;
 
-/// If more claims of this client than these wait in a queue, it is long. To find the entry before another one, the
-/// server reads the whole queue, and a transaction that writes does so slowly, while all other writes wait.
-const MANY: usize = 64;
-
 /// All claims of a client.
 #[derive(Debug, Default)]
-pub(crate) struct LocalHandover {
-    neighbours: Arc<Neighbours<Waiter, FirstProof>>,
-    /// The last lists of long queues, by their start.
-    listed: Mutex<HashMap<String, Arc<Listing>>>,
-    /// Held by the claim that lists a queue for all of them.
-    turn: Turn<()>,
-}
+pub(crate) struct LocalHandover(Arc<Neighbours<Waiter, FirstProof, Listing>>);
 
-pub(crate) type WaiterPlace = Place<Waiter, FirstProof>;
-pub(crate) type ReleaseInFlight = Leaving<Waiter, FirstProof>;
+pub(crate) type WaiterPlace = Place<Waiter, FirstProof, Listing>;
+pub(crate) type ReleaseInFlight = Leaving<Waiter, FirstProof, Listing>;
 
 /// Where a claim waits.
 #[derive(Debug, PartialEq, Eq)]
@@ -95,39 +81,19 @@ impl Listing {
     }
 }
 
+impl Deref for LocalHandover {
+    type Target = Neighbours<Waiter, FirstProof, Listing>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
 impl LocalHandover {
     /// A claim waits. A key that is no text is not one of ours, so no neighbour is there.
     pub(crate) fn register(&self, waiter: Waiter) -> WaiterPlace {
         let in_front = String::from_utf8_lossy(&waiter.in_front.key).into_owned();
-        self.neighbours.register(&in_front, waiter)
-    }
-
-    /// Whether `queue` is so long that who enters does not look at once.
-    pub(crate) fn is_long(&self, queue: &str) -> bool {
-        self.neighbours.are(MANY, queue)
-    }
-
-    /// The list of `queue` as of `revision` or later: what another claim has read, or what `read` does.
-    pub(crate) async fn list(
-        &self,
-        queue: &str,
-        footing: Footing,
-        revision: i64,
-        limit: Duration,
-        read: impl Future<Output = Result<Listing, EtcdFailure>>,
-    ) -> Result<Arc<Listing>, EtcdFailure> {
-        // One that is stuck stops nobody.
-        let _turn = tokio::time::timeout(limit / 4, self.turn.lock()).await;
-        let known = self.listed.lock().get(queue).cloned();
-        let is_new = |known: &Arc<Listing>| known.revision >= revision && known.footing == footing;
-        if let Some(known) = known.filter(is_new) {
-            return Ok(known);
-        }
-        let listing = Arc::new(read.await?);
-        let mut listed = self.listed.lock();
-        listed.retain(|queue, _| self.neighbours.are(1, queue));
-        listed.insert(queue.to_owned(), Arc::clone(&listing));
-        Ok(listing)
+        self.0.register(&in_front, waiter)
     }
 
     /// The holder at `entry` is about to release, by a request that stands on `footing`; `None` if no claim of this client
@@ -137,19 +103,19 @@ impl LocalHandover {
         entry: &QueueEntry,
         footing: Footing,
     ) -> Option<ReleaseInFlight> {
-        self.neighbours.begin_release(&entry.key, |next| {
+        self.0.begin_release(&entry.key, |next| {
             next.in_front.rev == entry.rev && rules::is_one_history(next.footing, footing)
         })
     }
 
     /// The entry of another client that may be right behind that of the holder, created at `rev`.
     pub(crate) fn follower(&self, queue: &str, rev: i64) -> Option<EntryInFront> {
-        self.listed.lock().get(queue)?.after(rev).cloned()
+        self.listed(queue)?.after(rev).cloned()
     }
 
     /// The entry at `key` has gone. If one of ours has released it, waits for the answer to that, but not for long.
     pub(crate) async fn release_answered(&self, key: &[u8]) {
-        let leaving = std::str::from_utf8(key).ok().and_then(|key| self.neighbours.leaving(key));
+        let leaving = std::str::from_utf8(key).ok().and_then(|key| self.leaving(key));
         if let Some(leaving) = leaving {
             rules::answered(leaving).await;
         }

@@ -87,10 +87,25 @@ impl Claim for ZkClaim {
     }
 
     async fn changed(&mut self) -> Result<()> {
+        let Self { watches, queue, sessions, .. } = self;
         let (Some(seat), Some(entry)) = (&self.seat, &self.entry) else {
             return std::future::pending().await;
         };
-        match self.watches.changed(seat, &self.queue.path(&entry.name)).await {
+        let own = queue.path(&entry.name);
+        let changed = async {
+            if self.held.is_none() && !watches.has_one_in_front() {
+                let place = tokio::select! {
+                    biased;
+                    changed = watches.changed(seat, &own) => return changed,
+                    place = queue.place(seat, &sessions.neighbours, &entry.name) => place?,
+                };
+                // It may be the first already.
+                let Some((in_front, footing)) = place else { return Ok(()) };
+                watches.is_behind(in_front, Waiter { own: own.clone(), footing });
+            }
+            watches.changed(seat, &own).await
+        };
+        match changed.await {
             // That is a change, too.
             Ok(()) | Err(RequestFailure::SessionEnded) => Ok(()),
             Err(failure) => Err(failure.at(&self.sessions.ensemble.endpoint)),
@@ -121,7 +136,9 @@ impl ZkClaim {
                     return Ok(Attempt::Busy(Busy::default()));
                 }
                 None => {
-                    let entered = self.queue.enter(&session).await?;
+                    let is_long =
+                        self.request.wait && self.sessions.neighbours.is_long(&self.queue.path(""));
+                    let entered = self.queue.enter(&session, is_long).await?;
                     let Some((entry, position)) = entered else { continue };
                     self.take(&session, entry).await?;
                     position?
@@ -145,6 +162,10 @@ impl ZkClaim {
                         let waiter = Waiter { own: self.queue.path(&entry.name), footing };
                         self.watches.is_behind(self.queue.path(&in_front), waiter);
                     }
+                    let busy = Busy::default().with_place(session.valid_for(start));
+                    return Ok(Attempt::Busy(busy));
+                }
+                QueuePosition::Deep => {
                     let busy = Busy::default().with_place(session.valid_for(start));
                     return Ok(Attempt::Busy(busy));
                 }

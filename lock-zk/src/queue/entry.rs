@@ -91,6 +91,8 @@ pub(crate) enum QueuePosition {
     First,
     /// Behind the entry of this name.
     Behind(String),
+    /// Behind others, in a long queue that was not listed.
+    Deep,
     /// It does not exist.
     Gone,
 }
@@ -251,6 +253,7 @@ mod fuzz {
             let queue = entry::contenders(&children);
             assert_eq!(entry::has_contenders(&children), !queue.is_empty());
             let position = match entry::position(&children, &own) {
+                QueuePosition::Deep => unreachable!("it was listed"),
                 QueuePosition::Gone => "missing",
                 QueuePosition::First => "first",
                 QueuePosition::Behind(before) => {

@@ -2,10 +2,10 @@
 //! leave. And whether an entry may exist that the claim does not know. In which order it asks is in `claim`.
 
 use lock_core::{ClaimRequest, ClockInstant, Released};
-use lock_kit::neighbours::Leaving;
+use lock_kit::neighbours::{Leaving, UNPLACED};
 
 use super::entry::{self, QueueEntry, QueuePosition};
-use super::watches::{FirstProof, Waiter};
+use super::watches::{FirstProof, Listing, Waiter, ZkNeighbours};
 use crate::error::{Reply, RequestFailure};
 use crate::sessions::{LeftEntries, SharedSession};
 use crate::settings::ZkConfig;
@@ -49,20 +49,31 @@ impl ClaimQueue {
         LeftEntries { parent: self.parent.clone(), prefix: self.prefix.clone(), dropped }
     }
 
-    /// Makes our entry, the last one of the queue, and lists the queue right after it. `None` if there was no node of
-    /// the lock: it is made then, and nothing else.
+    /// Makes our entry, the last one of the queue, and lists the queue right after it unless that `is_long`. `None` if
+    /// there was no node of the lock: it is made then, and nothing else.
     pub(super) async fn enter(
         &mut self,
         session: &SharedSession,
+        is_long: bool,
     ) -> Reply<Option<(QueueEntry, Reply<QueuePosition>)>> {
         // This detects a missing right before there is an entry.
         session.fence_base().await?;
         self.is_in_doubt = true;
-        match session.create_and_list(&self.parent, &self.prefix, &self.data).await {
+        let (parent, prefix, data) = (&self.parent, &self.prefix, &self.data);
+        let made = match is_long {
+            true => session.create_last(parent, prefix, data).await.map(|created| (created, None)),
+            false => {
+                let made = session.create_and_list(parent, prefix, data).await;
+                made.map(|(created, listed)| (created, Some(listed)))
+            }
+        };
+        match made {
             Ok((created, listed)) => {
                 let entry = with_fence(session, created).await?;
                 self.is_in_doubt = false;
-                let position = listed.map(|children| entry::position(&children, &entry.name));
+                let position = listed.map_or(Ok(QueuePosition::Deep), |listed| {
+                    listed.map(|children| entry::position(&children, &entry.name))
+                });
                 Ok(Some((entry, position)))
             }
             Err(RequestFailure::NoNode) => {
@@ -98,6 +109,27 @@ impl ClaimQueue {
         fresh: bool,
     ) -> Reply<QueuePosition> {
         Ok(entry::position(&self.list(session, fresh).await?, &entry.name))
+    }
+
+    /// The path of the entry in front of ours in a long queue, by a list that is shared with the other claims of this client
+    /// since it is not read at once, and what that stands on.
+    pub(super) async fn place(
+        &self,
+        session: &SharedSession,
+        neighbours: &ZkNeighbours,
+        own: &str,
+    ) -> Reply<Option<(String, Footing)>> {
+        tokio::time::sleep(UNPLACED).await;
+        let footing = session.footing();
+        let read = async {
+            let listed = self.list(session, false).await;
+            listed.map(|children| Listing::new(footing, children))
+        };
+        // One that has our entry is not from before it.
+        let is_new = |known: &Listing| known.footing == footing && known.has(own);
+        let queue = self.path("");
+        let list = neighbours.list(&queue, session.timeout, is_new, read).await?;
+        Ok(list.before(own).map(|in_front| (self.path(in_front), list.footing)))
     }
 
     /// The entries in any order, and other children.
@@ -173,7 +205,7 @@ impl ClaimQueue {
         session: &SharedSession,
         path: &str,
         footing: Footing,
-        leaving: Leaving<Waiter, FirstProof>,
+        leaving: Leaving<Waiter, FirstProof, Listing>,
     ) -> Reply<Released> {
         let sent = session.now();
         let Some(released) = session.delete_before(path, &leaving.next().own).await? else {

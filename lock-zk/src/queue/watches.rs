@@ -7,6 +7,7 @@ use std::time::Duration;
 use lock_core::ClockInstant;
 use lock_kit::neighbours::{Neighbours, Place};
 
+use super::entry::sequence;
 use crate::error::{Reply, RequestFailure};
 use crate::wire::{Footing, NodeWatch, Session, WatchOutcome};
 
@@ -29,6 +30,43 @@ pub(crate) struct Waiter {
     pub(crate) footing: Footing,
 }
 
+/// The entries of a long queue, as they were listed.
+#[derive(Debug)]
+pub(crate) struct Listing {
+    pub(crate) footing: Footing,
+    /// With their numbers, in their order.
+    entries: Vec<(i64, String)>,
+}
+
+impl Listing {
+    pub(crate) fn new(footing: Footing, children: Vec<String>) -> Self {
+        let numbered = children.into_iter().filter_map(|child| Some((sequence(&child)?, child)));
+        let mut entries: Vec<_> = numbered.collect();
+        entries.sort_unstable();
+        Self { footing, entries }
+    }
+
+    /// Where the entry of this name stands.
+    fn at(&self, own: &str) -> Option<usize> {
+        let number = sequence(own)?;
+        let found = |(at, name): &(i64, String)| (*at, name.as_str()).cmp(&(number, own));
+        self.entries.binary_search_by(found).ok()
+    }
+
+    pub(crate) fn has(&self, own: &str) -> bool {
+        self.at(own).is_some()
+    }
+
+    /// The entry in front of it, if both are there.
+    pub(crate) fn before(&self, own: &str) -> Option<&str> {
+        let (_, in_front) = self.entries.get(self.at(own)?.checked_sub(1)?)?;
+        Some(in_front)
+    }
+}
+
+/// The claims of a client, of which some wait right behind each other.
+pub(crate) type ZkNeighbours = Neighbours<Waiter, FirstProof, Listing>;
+
 /// The proof of a neighbour that a node is the first.
 ///
 /// The last look of a waiter showed the node directly in front of its own, and nothing ever comes between the two: the
@@ -50,12 +88,12 @@ pub(crate) struct FirstProof {
 /// The watches of a claim. A watch lost with its connection is set again on the next one, which
 /// shows whether its node is gone, so nothing is missed.
 pub(crate) struct ClaimWatches {
-    neighbours: Arc<Neighbours<Waiter, FirstProof>>,
+    neighbours: Arc<ZkNeighbours>,
     /// The path of the node before ours, and the watch on it, once it is set.
     in_front: Option<(String, Option<NodeWatch>)>,
     own: Option<NodeWatch>,
     /// Where we wait.
-    place: Option<Place<Waiter, FirstProof>>,
+    place: Option<Place<Waiter, FirstProof, Listing>>,
 }
 
 impl fmt::Debug for ClaimWatches {
@@ -67,7 +105,7 @@ impl fmt::Debug for ClaimWatches {
 }
 
 impl ClaimWatches {
-    pub(crate) fn new(neighbours: Arc<Neighbours<Waiter, FirstProof>>) -> Self {
+    pub(crate) fn new(neighbours: Arc<ZkNeighbours>) -> Self {
         Self { neighbours, in_front: None, own: None, place: None }
     }
 
@@ -175,5 +213,21 @@ async fn ready(watch: Option<&mut NodeWatch>) -> WatchOutcome {
     match watch {
         Some(watch) => watch.await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_shows_who_is_in_front() {
+        let names = ["b-lock-0000000007", "leases", "a-lock-0000000009", "c-lock-0000000003"];
+        let names = names.map(str::to_owned);
+        let list = Listing::new(Footing::default(), names.into());
+        assert_eq!(list.before("a-lock-0000000009"), Some("b-lock-0000000007"));
+        assert_eq!(list.before("c-lock-0000000003"), None);
+        assert!(list.has("c-lock-0000000003") && !list.has("c-lock-0000000004"));
+        assert_eq!(list.before("x-lock-0000000009"), None, "it is not there");
     }
 }

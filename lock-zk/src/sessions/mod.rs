@@ -14,7 +14,6 @@ use std::time::Duration;
 use lock_core::backoff::Backoff;
 use lock_core::{Clock, Result};
 use lock_kit::connect_once::ConnectOnce;
-use lock_kit::neighbours::Neighbours;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
@@ -24,14 +23,14 @@ use self::resume::{PAUSES, Resumption};
 pub(crate) use self::seats::{LeftEntries, SessionSeat, SharedSession};
 use crate::error::Reply;
 use crate::error::{closed, no_answer};
-use crate::queue::watches::{FirstProof, Waiter};
+use crate::queue::watches::ZkNeighbours;
 use crate::settings::SESSION;
 use crate::wire::{Session, Timeline};
 
 pub(crate) struct Sessions {
     pub(crate) ensemble: Arc<Ensemble>,
     pub(crate) limits: SessionLimits,
-    pub(crate) neighbours: Arc<Neighbours<Waiter, FirstProof>>,
+    pub(crate) neighbours: Arc<ZkNeighbours>,
     table: Mutex<SessionTable>,
     closed: AtomicBool,
 }

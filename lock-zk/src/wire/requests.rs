@@ -149,6 +149,20 @@ impl Session {
         Ok((created, children))
     }
 
+    /// The same, and lists nothing.
+    pub(crate) async fn create_last(
+        &self,
+        parent: &str,
+        prefix: &str,
+        data: &[u8],
+    ) -> Reply<Created> {
+        let path = format!("{parent}/{prefix}");
+        let mode = zk::CreateMode::EphemeralSequential.with_acls(self.acls());
+        let made = ask!(self, Session, |client| client.create(&path, data, &mode), creating(&path));
+        let (stat, sequence) = made?;
+        Ok(Created { name: format!("{prefix}{sequence}"), czxid: stat.czxid })
+    }
+
     /// The children of a node, in any order; none if it does not exist.
     pub(crate) async fn list(&self, path: &str) -> Reply<Vec<String>> {
         let listed = ask!(self, Nothing, |client| client.list_children(path), reading(path));

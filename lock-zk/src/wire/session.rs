@@ -30,7 +30,7 @@ pub(crate) enum Proves {
 
 /// What a read stands on: the session and its connection. While both stay the same, so does the server, which shows
 /// nothing older than before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Footing {
     session: i64,
     connections: u64,
