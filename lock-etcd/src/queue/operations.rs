@@ -248,8 +248,8 @@ impl ClaimQueue {
         left.map(|_| EntryOutcome::Busy)
     }
 
-    /// Looks at the place of our entry, behind which the one in front was deleted at `told`. If the holder has written
-    /// ours then, it is the first, and the queue is not read: see [`handover`](crate::watch::handover).
+    /// Looks at the place of our entry, after the one in front of it was deleted at `told`. If ours was written then, the
+    /// holder has done both, and it is the first: the queue is not read. See [`handover`](crate::watch::handover).
     pub(super) async fn look_if_not_told(
         &self,
         entry: &QueueEntry,

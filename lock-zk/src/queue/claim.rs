@@ -3,8 +3,10 @@
 //! It enters the queue with an entry of its own that lives and dies with its session, and looks at the one in front. If
 //! there is none, it has the lock, as soon as the leader has confirmed that look and there is proof that the session
 //! lasts long enough (clause C3). If there is one, it waits: it watches that entry, after a while its own, too, and
-//! looks again when either has changed. After a lost reply an entry may exist that it does not know: that doubt is
-//! settled before anything else. What it asks, and whether that is in doubt, is in [`operations`](super::operations).
+//! looks again when either has changed, unless a neighbour's release has proven already that it is the first. In a long
+//! queue it looks for the one in front only while it waits, together with others. After a lost reply an entry may exist
+//! that it does not know: that doubt is settled before anything else. What it asks, and whether that is in doubt, is in
+//! [`operations`](super::operations).
 
 use std::sync::Arc;
 
