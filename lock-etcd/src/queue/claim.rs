@@ -4,8 +4,9 @@
 //! the entry in front. If there is none, it has the lock: all of that was true at one revision (clause C3). If there
 //! is one, it waits: it watches that entry and its own, and looks again when either has changed, unless a neighbour's
 //! release has shown already that it is the first. In a long queue it looks for the one in front only while it waits,
-//! together with others. After a lost reply an entry may exist that it does not know: the next try finds it by its key, and the release settles that doubt by
-//! the end of the lease. What it asks, and whether that is in doubt, is in [`operations`](super::operations).
+//! together with others. After a lost reply an entry may exist that it does not know: the next try finds it by its key,
+//! and the release settles that doubt by the end of the lease. What it asks, and whether that is in doubt, is in
+//! [`operations`](super::operations).
 
 use std::sync::Arc;
 use std::time::Duration;
