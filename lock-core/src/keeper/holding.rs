@@ -30,7 +30,7 @@ impl Drop for EndOfKeeper {
 
 /// A lock that is held.
 pub(super) struct HeldClaim {
-    pub(super) keeper: Keeper,
+    pub(super) keeper: Box<Keeper>,
     pub(super) held: Held,
     pub(super) inbox: Inbox,
     pub(super) plan: RenewalSchedule,
@@ -161,7 +161,7 @@ impl HeldClaim {
     /// of validity at the latest; an answer that comes later is of no use to them.
     async fn ask<T>(&mut self, operation: Operation, call: Call<T>) -> (ClockInstant, Result<T>) {
         let Self { keeper, held, asked, detaches, .. } = self;
-        let Keeper { client, request, claim, .. } = keeper;
+        let Keeper { client, request, claim, .. } = &mut **keeper;
         let clock = &*client.clock;
         let sent = clock.now();
         let described = |error| client.describe(error, operation, &request.key);
@@ -179,7 +179,7 @@ impl HeldClaim {
             clock.sleep_until(held.signal_at()).await;
             held.expire();
         };
-        let by = (&**client, &**request);
+        let by = (&**client, &*request);
         let answer = call::to_its_end(claim, by, operation, call, meanwhile).await;
         let answer = match held.state() {
             LockState::Lost(reason) => Err(Error::lost(reason)),

@@ -71,7 +71,7 @@ impl Keeper {
     /// Releases the hold, answers whoever has `asked` for that, and goes on until nothing of it is in the store.
     /// The store has promised this keeper to keep it until `promised`.
     pub(crate) async fn release(
-        mut self,
+        mut self: Box<Self>,
         mut asked: Option<ReleaseAnswer>,
         promised: Option<ClockInstant>,
     ) {
@@ -109,7 +109,7 @@ impl Keeper {
     /// A release that finds nothing proves nothing while an acquire request is
     /// [in doubt](crate::in_doubt), so it is repeated until one ttl after the last such
     /// request was sent.
-    pub(super) async fn clean_up(mut self) {
+    pub(super) async fn clean_up(mut self: Box<Self>) {
         let client = Arc::clone(&self.client);
         let mut backoff = schedule::backoff();
         loop {
@@ -146,7 +146,7 @@ impl Keeper {
     ) -> (Result<Released>, bool) {
         let Self { client, request, claim, terms, doubt, .. } = self;
         if claim.is_none() {
-            match client.backend.claim((**request).clone()) {
+            match client.backend.claim(request.clone()) {
                 Ok(anew) => *claim = Some(anew),
                 Err(error) => return (Err(error), false),
             }
@@ -160,7 +160,7 @@ impl Keeper {
                 let _ = asked.send(Err(client.describe(error, Operation::Release, &request.key)));
             }
         };
-        let (by, operation) = ((&**client, &**request), Operation::Release);
+        let (by, operation) = ((&**client, &*request), Operation::Release);
         let release = call::to_its_end(claim, by, operation, |claim| claim.release(), meanwhile);
         let released = release.await;
         if released.is_ok() {

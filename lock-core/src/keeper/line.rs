@@ -330,7 +330,7 @@ pub(super) struct Cohort {
 
 /// A hold on its way to the next task.
 pub(crate) struct Pass {
-    pub(super) keeper: Keeper,
+    pub(super) keeper: Box<Keeper>,
     pub(super) cohort: Cohort,
     pub(super) token: FencingToken,
     /// The end of its validity, but for the next holder's `max_hold`.
@@ -357,7 +357,7 @@ impl Cohort {
 
     /// Gives the hold of `keeper`, which is valid until then, to the first in line, if that waits for one on the
     /// same terms. Otherwise the cohort ends, and the keeper is returned.
-    pub(super) fn pass(mut self, keeper: Keeper, until: ClockInstant) -> Option<Keeper> {
+    pub(super) fn pass(mut self, keeper: Box<Keeper>, until: ClockInstant) -> Option<Box<Keeper>> {
         let clock = Arc::clone(&keeper.client.clock);
         let line = Arc::clone(&self.handle.line);
         let mut local = line.state.lock();

@@ -157,7 +157,7 @@ impl<'a> Acquisition<'a> {
                 search.tell(&seat);
             }
         };
-        call::to_its_end(claim, (&**client, &**request), operation, call, meanwhile).await
+        call::to_its_end(claim, (&**client, &*request), operation, call, meanwhile).await
     }
 
     /// The store has granted the lock: if there is time left to use it, the search is over.

@@ -342,7 +342,7 @@ impl Lock {
             let owner = OwnerId::generate(&*self.client.rng)?;
             let (request, terms) = self.request(owner)?;
             let request = request.with_wait(!matches!(patience, Patience::Try));
-            let life = |keeper: Keeper, answer, poller| {
+            let life = move |keeper: Box<Keeper>, answer, poller| {
                 keeper.run(Start::Acquire(patience), answer, poller)
             };
             let kept = self.keeper(request, terms, patience, life).await?;
@@ -353,12 +353,12 @@ impl Lock {
 
     /// Begins a keeper, and waits for its answer. The clock needs no runtime, so this ends soon after the keeper's
     /// own limit even if its runtime is not driven.
-    async fn keeper<T, L: Future<Output = ()> + Send + 'static>(
+    async fn keeper<T: Send + 'static, L: Future<Output = ()> + Send + 'static>(
         &self,
         request: ClaimRequest,
         terms: LockTerms,
         patience: Patience,
-        life: impl FnOnce(Keeper, oneshot::Sender<Result<T>>, Arc<Poller>) -> L,
+        life: impl FnOnce(Box<Keeper>, oneshot::Sender<Result<T>>, Arc<Poller>) -> L + Send + 'static,
     ) -> Result<(Arc<PolledKeeper>, T)> {
         let clock = &self.client.clock;
         let begun = clock.now();
@@ -489,7 +489,7 @@ impl Lock {
         let released = async {
             let (request, terms) = self.resumed(&token)?;
             let in_doubt = token.in_doubt();
-            let life = move |keeper: Keeper, asked, _| {
+            let life = move |keeper: Box<Keeper>, asked, _| {
                 keeper.of_a_hold(in_doubt).release(Some(asked), None)
             };
             self.keeper(request, terms, Patience::Try, life).await.map(|(_, released)| released)
@@ -506,8 +506,9 @@ impl Lock {
         let (request, mut terms) = self.resumed(token)?;
         terms.renew_every = None;
         let (start, in_doubt) = (start(token.fence(), token.fences()), token.in_doubt());
-        let life =
-            |keeper: Keeper, answer, poller| keeper.of_a_hold(in_doubt).run(start, answer, poller);
+        let life = move |keeper: Box<Keeper>, answer, poller| {
+            keeper.of_a_hold(in_doubt).run(start, answer, poller)
+        };
         self.keeper(request, terms, Patience::Try, life).await
     }
 
