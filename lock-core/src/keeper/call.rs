@@ -30,7 +30,7 @@ pub(super) async fn to_its_end<T>(
     (client, request): (&Client, &ClaimRequest),
     operation: Operation,
     call: Call<T>,
-    meanwhile: impl Future<Output = ()>,
+    meanwhile: Pin<&mut (impl Future<Output = ()> + Send)>,
 ) -> Result<T> {
     let (clock, call_timeout) = (&client.clock, request.call_timeout);
     let Some(kept) = claim else { return Err(no_answer(call_timeout)) };
@@ -114,7 +114,8 @@ mod tests {
     async fn a_pause_does_not_cost_the_claim() {
         let (clock, locks, request, mut claim) = claim();
         let by = (&*locks.0, &request);
-        let call = to_its_end(&mut claim, by, Operation::Renew, without_an_answer, async {});
+        let meanwhile = pin!(async {});
+        let call = to_its_end(&mut claim, by, Operation::Renew, without_an_answer, meanwhile);
         let call = async {
             let mut call = pin!(call);
             tokio::select! {
@@ -139,9 +140,10 @@ mod tests {
             }
             std::future::pending::<()>().await
         };
+        let meanwhile = pin!(async {});
         tokio::select! {
             biased;
-            ended = to_its_end(&mut claim, by, Operation::Renew, for_ever, async {}) => {
+            ended = to_its_end(&mut claim, by, Operation::Renew, for_ever, meanwhile) => {
                 ended.unwrap_err()
             }
             () = moves => unreachable!(),

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -169,7 +170,7 @@ impl HeldClaim {
             return (sent, Err(described(Error::lost(reason))));
         }
         let limit = held.signal_at().min(sent + request.call_timeout);
-        let meanwhile = async {
+        let meanwhile = pin!(async {
             clock.sleep_until(limit).await;
             let error = described(call::no_answer(limit.since(sent)));
             tell_all(asked, &Err(error.clone()));
@@ -178,7 +179,7 @@ impl HeldClaim {
             }
             clock.sleep_until(held.signal_at()).await;
             held.expire();
-        };
+        });
         let by = (&**client, &*request);
         let answer = call::to_its_end(claim, by, operation, call, meanwhile).await;
         let answer = match held.state() {

@@ -1,6 +1,7 @@
 //! How a claim leaves the store: its hold is released, passed on, or left to a lease token; and whatever is in
 //! doubt is undone.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use super::holding::{HeldClaim, Leaving};
@@ -12,7 +13,7 @@ use crate::{
 
 impl HeldClaim {
     /// Ends the hold for this keeper: passes it on, or tells the store, answers, and cleans up what is in doubt.
-    pub(super) async fn leave(self, leaving: Leaving) {
+    pub(super) async fn leave(mut self, leaving: Leaving) {
         self.held.lose(LostReason::Released);
         let asked = match leaving {
             Leaving::Detached => return,
@@ -21,9 +22,15 @@ impl HeldClaim {
             Leaving::Dropped => None,
             Leaving::Asked(asked) => Some(asked),
         };
-        let key = self.keeper.key().clone();
-        match self.pass_on().await {
-            Some(Self { keeper, held, .. }) => keeper.release(asked, Some(held.lease_end())).await,
+        // Passes it on to the next task of this process. If it cannot, that one is let go to the store before the
+        // release: then it queues behind those who wait there.
+        let (key, promised) = (self.keeper.key().clone(), self.held.lease_end());
+        let kept = match self.cohort.take() {
+            Some(cohort) if self.may_be_passed_on().await => cohort.pass(self.keeper, promised),
+            _ => Some(self.keeper),
+        };
+        match kept {
+            Some(keeper) => keeper.release(asked, Some(promised)).await,
             None => {
                 tracing::debug!(target: "distlock", %key, "passed on");
                 if let Some(asked) = asked {
@@ -31,17 +38,6 @@ impl HeldClaim {
                 }
             }
         }
-    }
-
-    /// Passes the hold on to the next task of this process; otherwise returns what is to be released.
-    /// The next one is let go to the store before that: then it queues behind those who wait there.
-    async fn pass_on(mut self) -> Option<Self> {
-        let Some(cohort) = self.cohort.take() else { return Some(self) };
-        if !self.may_be_passed_on().await {
-            return Some(self);
-        }
-        let keeper = cohort.pass(self.keeper, self.held.lease_end())?;
-        Some(Self { keeper, ..self })
     }
 
     /// Whether the store is not known, or about to be known, to have ended the hold, and its holder
@@ -153,16 +149,21 @@ impl Keeper {
         }
         let call_timeout = terms.call_timeout;
         let open = doubt.open(client.clock.now());
-        let meanwhile = async {
-            client.clock.sleep(call_timeout).await;
-            if let Some(asked) = asked.take() {
-                let error = call::no_answer(call_timeout);
-                let _ = asked.send(Err(client.describe(error, Operation::Release, &request.key)));
-            }
+        let released = {
+            let meanwhile = pin!(async {
+                client.clock.sleep(call_timeout).await;
+                if let Some(asked) = asked.take() {
+                    let error = client.describe(
+                        call::no_answer(call_timeout),
+                        Operation::Release,
+                        &request.key,
+                    );
+                    let _ = asked.send(Err(error));
+                }
+            });
+            let (by, operation) = ((&**client, &*request), Operation::Release);
+            call::to_its_end(claim, by, operation, |claim| claim.release(), meanwhile).await
         };
-        let (by, operation) = ((&**client, &*request), Operation::Release);
-        let release = call::to_its_end(claim, by, operation, |claim| claim.release(), meanwhile);
-        let released = release.await;
         if released.is_ok() {
             self.tell_end(EndOfHold::Released);
         }

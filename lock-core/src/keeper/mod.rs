@@ -15,6 +15,7 @@ mod schedule;
 mod search;
 
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -353,7 +354,8 @@ impl Keeper {
         let mut caller = Caller { answer: Some(answer), asks_for: start.operation() };
         let outcome = match start {
             Start::Acquire(patience) => {
-                Box::pin(Acquisition::new(&mut self, patience, &mut caller, &poller).run()).await
+                let mut search = Acquisition::new(&mut self, patience, &mut caller, &poller);
+                Box::pin(search.run()).await
             }
             Start::Attach(fence, fences) | Start::Renew(fence, fences) => {
                 Box::pin(self.resume((fence, fences), &mut caller)).await
@@ -457,13 +459,14 @@ impl Keeper {
     ) -> Result<ClockInstant> {
         let Self { client, request, claim, terms, .. } = self;
         let (clock, ttl, call_timeout) = (&*client.clock, terms.ttl, terms.call_timeout);
-        let meanwhile = async {
-            clock.sleep_until(sent + call_timeout).await;
-            caller.refuse(client, &request.key, no_answer(call_timeout));
+        let renewal = {
+            let meanwhile = pin!(async {
+                clock.sleep_until(sent + call_timeout).await;
+                caller.refuse(client, &request.key, no_answer(call_timeout));
+            });
+            let (by, operation) = ((&**client, &*request), Operation::Renew);
+            call::to_its_end(claim, by, operation, |claim| claim.renew(), meanwhile).await?
         };
-        let (by, operation) = ((&**client, &*request), Operation::Renew);
-        let renewed = call::to_its_end(claim, by, operation, |claim| claim.renew(), meanwhile);
-        let renewal = renewed.await?;
         self.tell_renewed(renewal, None);
         let valid_for = match renewal {
             Renewal::Alive { valid_for } => {

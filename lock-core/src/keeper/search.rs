@@ -1,5 +1,6 @@
 //! Acquiring the lock: try, wait, try again.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,7 +58,7 @@ impl<'a> Acquisition<'a> {
     }
 
     /// Takes its place in the line of this process, if there is to be one, then tries and waits in turn.
-    pub(super) async fn run(mut self) -> SearchOutcome {
+    pub(super) async fn run(&mut self) -> SearchOutcome {
         let client = Arc::clone(&self.client);
         let cohort = self.keeper.terms.cohort;
         let mut step = SearchStep::Look;
@@ -139,7 +140,7 @@ impl<'a> Acquisition<'a> {
     ) -> Result<T> {
         let Self { keeper, client, caller, search, seat, .. } = self;
         let Keeper { claim, request, .. } = &mut **keeper;
-        let meanwhile = async {
+        let meanwhile = pin!(async {
             let is_late = tokio::select! {
                 biased;
                 () = stopped(client, caller) => false,
@@ -156,7 +157,7 @@ impl<'a> Acquisition<'a> {
             if let Some(seat) = seat.take() {
                 search.tell(&seat);
             }
-        };
+        });
         call::to_its_end(claim, (&**client, &*request), operation, call, meanwhile).await
     }
 
