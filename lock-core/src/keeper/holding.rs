@@ -60,21 +60,21 @@ impl HeldClaim {
     pub(super) async fn run(&mut self) -> Leaving {
         let clock = Arc::clone(&self.keeper.client.clock);
         let leaving = loop {
-            self.tell_loss();
-            let state = self.held.state();
-            let is_alive = !matches!(state, LockState::Lost(_));
-            let now = clock.now();
+            let (state, now) = (self.held.state(), clock.now());
+            self.tell_loss(state);
             self.end_cohort(state, now);
-            if is_alive && now >= self.due_at() {
+            let is_alive = !matches!(state, LockState::Lost(_));
+            let due_at = if is_alive { self.due_at() } else { ClockInstant::FAR_FUTURE };
+            if now >= due_at {
                 Box::pin(self.act(now)).await;
                 continue;
             }
             let push = is_alive && now >= self.plan.no_push_until;
-            let wake_at = if is_alive { self.wake_at(push) } else { ClockInstant::FAR_FUTURE };
+            let wake_at = if is_alive { self.wake_at(due_at, push) } else { due_at };
             tokio::select! {
                 biased;
                 command = self.inbox.next() => {
-                    if let Some(leaving) = Box::pin(self.obey(command)).await {
+                    if let Some(leaving) = self.obey(command).await {
                         break leaving;
                     }
                 }
@@ -87,7 +87,7 @@ impl HeldClaim {
                 () = clock.sleep_until(wake_at) => {}
             }
         };
-        self.tell_loss();
+        self.tell_loss(self.held.state());
         leaving
     }
 
@@ -97,8 +97,8 @@ impl HeldClaim {
         self.cohort.take_if(|cohort| is_lost || now >= cohort.until);
     }
 
-    fn tell_loss(&mut self) {
-        let LockState::Lost(reason) = self.held.state() else { return };
+    fn tell_loss(&mut self, state: LockState) {
+        let LockState::Lost(reason) = state else { return };
         if matches!(reason, LostReason::Taken | LostReason::Expired | LostReason::MaxHold) {
             self.keeper.tell_end(EndOfHold::Lost(reason));
         }
@@ -113,9 +113,8 @@ impl HeldClaim {
         }
     }
 
-    fn wake_at(&self, push: bool) -> ClockInstant {
-        let due =
-            self.cohort.as_ref().map_or(self.due_at(), |cohort| self.due_at().min(cohort.until));
+    fn wake_at(&self, due_at: ClockInstant, push: bool) -> ClockInstant {
+        let due = self.cohort.as_ref().map_or(due_at, |cohort| due_at.min(cohort.until));
         if push { due } else { due.min(self.plan.no_push_until) }
     }
 
@@ -136,18 +135,18 @@ impl HeldClaim {
         match command {
             None => return Some(Leaving::Dropped),
             Some(Command::Release(reply)) => return Some(Leaving::Asked(reply)),
-            Some(Command::Detach(reply)) => return self.detach(reply).await,
+            Some(Command::Detach(reply)) => return Box::pin(self.detach(reply)).await,
             // Nobody waits for it any more.
             Some(Command::Renew(reply) | Command::Check(reply)) if reply.is_closed() => {}
             // One call answers all who have asked before it.
             Some(Command::Renew(reply)) => {
                 self.asked = self.inbox.all_who(|it| matches!(it, Command::Renew(_)), reply);
-                let answer = self.renew().await;
+                let answer = Box::pin(self.renew()).await;
                 tell_all(&mut self.asked, &answer);
             }
             Some(Command::Check(reply)) => {
                 self.asked = self.inbox.all_who(|it| matches!(it, Command::Check(_)), reply);
-                let answer = self.check().await;
+                let answer = Box::pin(self.check()).await;
                 tell_all(&mut self.asked, &answer);
             }
             Some(Command::KeepAlive) => {
@@ -321,7 +320,8 @@ impl Keeper {
     pub(super) fn first_plan(&self, held: &Held, is_fresh: bool) -> RenewalSchedule {
         let (now, ttl) = (self.client.clock.now(), self.terms.ttl);
         // Validity counts from here: when the attempt was sent, or an earlier renewal of the place.
-        let counted_from = (held.lease_end() + margin(ttl)).minus(ttl).min(now);
+        let lease_end = held.lease_end();
+        let counted_from = (lease_end + margin(ttl)).minus(ttl).min(now);
         let mut plan = RenewalSchedule {
             renew_at: ClockInstant::FAR_FUTURE,
             failures: 0,
@@ -332,7 +332,7 @@ impl Keeper {
         // A lock without renewals lasts for a ttl from its grant. Where place and lock are one
         // lease, part of that has passed in the queue, and where it was passed on, with its earlier
         // holders. Any other grant itself says how long it lasts.
-        let is_whole = held.lease_end().since(now) >= ttl * 9 / 10;
+        let is_whole = lease_end.since(now) >= ttl * 9 / 10;
         if self.terms.renew_every.is_none() && !is_fresh && !is_whole {
             plan.renew_at = now;
         }
