@@ -171,11 +171,8 @@ impl OwnerId {
 
     /// 32 lower-case hexadecimal digits: the form in which stores keep it.
     pub fn to_hex(&self) -> String {
-        use fmt::Write;
-        self.0.iter().fold(String::with_capacity(32), |mut hex, byte| {
-            let _ = write!(hex, "{byte:02x}");
-            hex
-        })
+        let digits = self.0.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+        digits.map(|digit| char::from(b"0123456789abcdef"[usize::from(digit)])).collect()
     }
 
     /// The first eight digits: enough to tell two holders apart, too little to act as one.
