@@ -14,9 +14,9 @@ const WORDS: &[&str] = &[
     "label",
 ];
 
-fn value(pieces: &mut Pieces<'_>) -> SqlValue {
+fn value(pieces: &mut Pieces<'_>) -> SqlValue<'static> {
     match pieces.byte() % 6 {
-        0 => SqlValue::Text(String::from_utf8_lossy(pieces.bytes()).into_owned()),
+        0 => String::from_utf8_lossy(pieces.bytes()).into_owned().into(),
         1 => SqlValue::Bytes(pieces.bytes().to_vec()),
         2 | 3 => SqlValue::Int(pieces.number()),
         4 => SqlValue::Bool(pieces.byte().is_multiple_of(2)),

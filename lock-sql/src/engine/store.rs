@@ -145,7 +145,7 @@ impl<D: Dialect> SqlStore<D> {
         &self,
         limits: StatementLimits,
         statement: &SqlStatement,
-        values: &Values,
+        values: &Values<'_>,
     ) -> Result<Option<StatementReply>, StatementFailure> {
         let (begun, mut pause, mut looked_again) = (self.now(), D::PAUSES.0, false);
         // Whether it was retried over another connection, and whether it may already have been
@@ -203,7 +203,7 @@ impl<D: Dialect> SqlStore<D> {
         &self,
         limits: StatementLimits,
         statement: &SqlStatement,
-        values: &Values,
+        values: &Values<'_>,
     ) -> Result<StatementReply> {
         let reply = self.execute(limits, statement, values).await?;
         reply.ok_or_else(|| self.still_locked(limits))
@@ -221,7 +221,7 @@ impl<D: Dialect> SqlStore<D> {
     }
 
     /// The one row of a statement that only reads.
-    pub(crate) async fn ask(&self, statement: &SqlStatement, values: &Values) -> Result<Row> {
+    pub(crate) async fn ask(&self, statement: &SqlStatement, values: &Values<'_>) -> Result<Row> {
         let limits = self.limits(StatementClass::Look, ADMIN_LIMIT);
         let reply = self.patiently(limits, statement, values).await?;
         reply.rows.into_iter().next().ok_or_else(|| {
@@ -233,7 +233,7 @@ impl<D: Dialect> SqlStore<D> {
     pub(crate) async fn ask_with_clock(
         &self,
         statement: &SqlStatement,
-        values: &Values,
+        values: &Values<'_>,
     ) -> Result<(Row, Option<Finding>)> {
         let sent = SystemTime::now();
         let row = self.ask(statement, values).await?;
@@ -365,15 +365,15 @@ impl<D: Dialect> SqlStore<D> {
         &self,
         limits: StatementLimits,
         statement: &SqlStatement,
-        values: Values,
+        values: Values<'_>,
     ) -> Result<Released> {
         let mut repeated = false;
-        let loud = values.clone().with("tell", true);
+        let loud = values.with("tell", true);
         let reply = match self.execute(limits, statement, &loud).await {
             Err(StatementFailure { remedy: FailureRemedy::FullQueue, error, .. }) => {
                 tracing::warn!(target: "distlock", %error, "waiters cannot be notified, and poll");
                 repeated = error.effect() == Effect::Unknown;
-                self.execute(limits, statement, &values.with("tell", false)).await
+                self.execute(limits, statement, &loud.with("tell", false)).await
             }
             reply => reply,
         };

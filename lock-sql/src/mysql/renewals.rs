@@ -93,15 +93,15 @@ fn update(store: &SqlStore<MySqlServer>, ttl: Duration, group: Vec<HoldKey>) -> 
     Arc::new(move |reply| {
         let unlocked = holds(reply).ok()?;
         let alive = group.iter().filter(|hold| runs(&unlocked, hold));
-        let (names, keys): (Vec<SqlValue>, Vec<SqlValue>) =
-            alive.map(|hold| ((&*hold.name).into(), (&*hold.key).into())).unzip();
+        let (names, keys): (Vec<SqlValue<'_>>, Vec<SqlValue<'_>>) =
+            alive.map(|hold| (hold.name.clone().into(), hold.key.clone().into())).unzip();
         let statement = server.table.sized(StatementName::RenewKeys, names.len());
         let values = Values::default().with("names", names).with("keys", keys).with("ttl", ttl);
         Some(statement.bind(&values))
     })
 }
 
-fn names<'d>(dues: impl Iterator<Item = &'d DueRenewal<'d>>) -> Values {
+fn names<'d>(dues: impl Iterator<Item = &'d DueRenewal<'d>>) -> Values<'d> {
     let names = dues.map(|due| SqlValue::from(&*due.entry.name));
     Values::default().with("names", names.collect::<Vec<_>>())
 }

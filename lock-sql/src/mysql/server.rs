@@ -98,7 +98,7 @@ impl SqlDriver for MySqlServer {
     async fn run(
         &self,
         connection: &mut MySqlConnection,
-        query: Query,
+        query: Query<'_>,
     ) -> sqlx::Result<StatementReply> {
         let reads = query.sql.starts_with("SELECT");
         let bound = bound(query);
@@ -119,7 +119,7 @@ impl SqlDriver for MySqlServer {
     async fn run_both(
         &self,
         connection: &mut MySqlConnection,
-        query: Query,
+        query: Query<'_>,
         then: &Then,
     ) -> sqlx::Result<StatementReply> {
         let mut transaction = connection.begin().await?;
@@ -174,11 +174,11 @@ impl PooledServer for MySqlServer {
 }
 
 /// Texts are bound as bytes, as they are in the table.
-fn bound(query: Query) -> sqlx::query::Query<'static, MySql, MySqlArguments> {
+fn bound(query: Query<'_>) -> sqlx::query::Query<'static, MySql, MySqlArguments> {
     let mut bound = sqlx::query::<MySql>(AssertSqlSafe(query.sql));
     for value in query.values {
         bound = match value {
-            SqlValue::Text(text) => bound.bind(text.into_bytes()),
+            SqlValue::Text(text) => bound.bind(text.as_bytes()),
             SqlValue::Bytes(bytes) => bound.bind(bytes),
             SqlValue::Int(number) => bound.bind(number),
             SqlValue::Bool(flag) => bound.bind(i64::from(flag)),

@@ -224,8 +224,10 @@ impl NotificationDelivery {
     /// The next client is notified.
     fn pass_on(&self, name: &str) {
         let Some(store) = self.store.upgrade() else { return };
-        let values = Values::default().with("name", name).with("client", &*store.dialect.client);
+        let name = name.to_owned();
         tokio::spawn(async move {
+            let client = &*store.dialect.client;
+            let values = Values::default().with("name", name).with("client", client);
             let limits = store.limits(StatementClass::Release, PASS);
             let pass = store.statement(StatementName::Pass);
             if let Err(failure) = store.execute(limits, pass, &values).await {

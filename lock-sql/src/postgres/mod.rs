@@ -146,11 +146,12 @@ impl Dialect for PostgresServer {
         dues: &[DueRenewal<'_>],
         limit: Duration,
     ) -> Result<Vec<RenewalOutcome>> {
-        let list =
-            |value: fn(&DueRenewal<'_>) -> SqlValue| dues.iter().map(value).collect::<Vec<_>>();
+        let list = |value: fn(&DueRenewal<'_>) -> SqlValue<'static>| {
+            dues.iter().map(value).collect::<Vec<_>>()
+        };
         let values = Values::default()
-            .with("names", list(|due| (&*due.entry.name).into()))
-            .with("owners", list(|due| (&*due.entry.owner.0).into()))
+            .with("names", list(|due| due.entry.name.clone().into()))
+            .with("owners", list(|due| due.entry.owner.0.clone().into()))
             .with("fences", list(|due| due.fence.into()))
             .with("ttls", list(|due| due.entry.ttl.into()));
         let limits = store.limits(StatementClass::Keep, limit);
@@ -290,8 +291,9 @@ mod tests {
         let mine = entry("x");
         let fence = Some(granted(acquire(&store, &mine, false).await));
         for (ttl, wanted) in [(TTL / 2, TTL), (TTL * 2, TTL * 2)] {
-            let values = OwnRow { ttl, owner: OwnerSecret(mine.owner.0.clone()), ..entry("x") }
-                .values(fence);
+            let owner = OwnerSecret(mine.owner.0.clone());
+            let again = OwnRow { ttl, owner, ..entry("x") };
+            let values = again.values(fence);
             let limits = store.limits(StatementClass::Keep, TTL);
             let renew = store.statement(StatementName::RenewAlone);
             let reply = store.patiently(limits, renew, &values).await.unwrap();

@@ -187,7 +187,7 @@ impl SqlDriver for PostgresServer {
     async fn run(
         &self,
         connection: &mut PgConnection,
-        query: Query,
+        query: Query<'_>,
     ) -> sqlx::Result<StatementReply> {
         let Query { sql, values, .. } = query;
         let rows = if self.is_pooled() {
@@ -269,7 +269,7 @@ fn one_primary(version: &str) -> Result<()> {
     Ok(())
 }
 
-fn all<T>(items: Vec<SqlValue>, value: impl Fn(SqlValue) -> T) -> Vec<T> {
+fn all<'v, T>(items: Vec<SqlValue<'v>>, value: impl Fn(SqlValue<'v>) -> T) -> Vec<T> {
     items.into_iter().map(value).collect()
 }
 

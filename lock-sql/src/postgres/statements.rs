@@ -307,7 +307,7 @@ pub(crate) fn table(at: String, user: &str, settings: &Settings, table: &TableNa
 ///
 /// Text is written in hexadecimal, so nothing in it can be read as SQL, whatever
 /// `standard_conforming_strings` is.
-pub(super) fn inline(sql: &str, values: &[SqlValue]) -> String {
+pub(super) fn inline(sql: &str, values: &[SqlValue<'_>]) -> String {
     let mut text = String::with_capacity(sql.len() * 2);
     let mut rest = sql;
     while let Some(at) = rest.find('$') {
@@ -330,7 +330,7 @@ pub(super) fn inline(sql: &str, values: &[SqlValue]) -> String {
 
 /// Writes a value so that nothing in it could be read as SQL. Statements cast each place to its
 /// type.
-fn write(sql: &mut String, value: &SqlValue) {
+fn write(sql: &mut String, value: &SqlValue<'_>) {
     match value {
         SqlValue::Null => sql.push_str("NULL"),
         SqlValue::Text(text) => write_bytes(sql, text.as_bytes()),

@@ -57,7 +57,7 @@ impl Connections for FileConnections {
         &self,
         limits: StatementLimits,
         statement: &SqlStatement,
-        values: &Values,
+        values: &Values<'_>,
     ) -> Result<StatementReply, StatementFailure> {
         let _turn = match limits.class {
             StatementClass::Check | StatementClass::Look => {
@@ -145,7 +145,7 @@ impl FileConnection {
     async fn reply(
         &self,
         statement: &SqlStatement,
-        values: &Values,
+        values: &Values<'_>,
     ) -> Result<StatementReply, StatementFailure> {
         loop {
             let mut slot = self.slot.lock().await;

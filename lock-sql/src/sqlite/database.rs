@@ -264,7 +264,7 @@ impl SqlDriver for SqliteFile {
         &self.table
     }
 
-    fn query(&self, statement: &SqlStatement, values: &Values) -> Query {
+    fn query<'v>(&'v self, statement: &SqlStatement, values: &Values<'v>) -> Query<'v> {
         let present = values
             .clone()
             .with("now", self.time.boot_us())
@@ -299,7 +299,7 @@ impl SqlDriver for SqliteFile {
     async fn run(
         &self,
         connection: &mut SqliteConnection,
-        query: Query,
+        query: Query<'_>,
     ) -> sqlx::Result<StatementReply> {
         let mut bound = sqlx::query::<Sqlite>(AssertSqlSafe(query.sql));
         for value in query.values {

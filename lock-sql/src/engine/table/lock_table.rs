@@ -152,7 +152,7 @@ impl LockTable {
     }
 
     /// For statements about the table.
-    pub(crate) fn values(&self) -> Values {
+    pub(crate) fn values(&self) -> Values<'_> {
         Values::default().with("table", &*self.name)
     }
 

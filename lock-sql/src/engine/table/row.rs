@@ -1,5 +1,6 @@
 //! Our row in the table, as a claim knows it.
 
+use std::borrow::Cow;
 use std::fmt::Debug;
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ pub(crate) struct OwnRow {
 }
 
 impl OwnRow {
-    pub(crate) fn values(&self, fence: Option<FencingToken>) -> Values {
+    pub(crate) fn values(&self, fence: Option<FencingToken>) -> Values<'_> {
         Values::default()
             .with("name", &*self.name)
             .with("owner", &*self.owner.0)
@@ -39,10 +40,11 @@ impl OwnRow {
 
     /// The label, and before it the number of fences if it is more than one: a label has no control
     /// characters, so it cannot read as one with a number.
-    fn label_in_row(&self) -> Option<String> {
+    fn label_in_row(&self) -> Option<Cow<'_, str>> {
+        let label = self.label.as_deref();
         match self.more {
-            0 => self.label.clone(),
-            more => Some(format!("{}{SEPARATOR}{}", more + 1, self.label.as_deref().unwrap_or(""))),
+            0 => label.map(Cow::Borrowed),
+            more => Some(format!("{}{SEPARATOR}{}", more + 1, label.unwrap_or("")).into()),
         }
     }
 

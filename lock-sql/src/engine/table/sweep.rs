@@ -28,18 +28,18 @@ pub(crate) struct Sweeper<D: Dialect> {
     retention: Duration,
     due: Mutex<Option<ClockInstant>>,
     /// Locked by the sweep under way.
-    after: Arc<tokio::sync::Mutex<SqlValue>>,
+    after: Arc<tokio::sync::Mutex<SqlValue<'static>>>,
 }
 
 /// What one step of the sweep has found.
 #[derive(Debug, Default)]
 pub(crate) struct SweepPage {
     /// The names of the rows that can be removed.
-    pub(crate) gone: Vec<SqlValue>,
+    pub(crate) gone: Vec<SqlValue<'static>>,
     /// The greatest of their fences.
     pub(crate) greatest: i64,
     /// The last name, if there may be more.
-    next: Option<SqlValue>,
+    next: Option<SqlValue<'static>>,
 }
 
 impl<D: Dialect> Sweeper<D> {
@@ -104,7 +104,7 @@ impl<D: Dialect> Sweeper<D> {
         self.sweep_from(&mut *self.after.lock().await, settle).await
     }
 
-    async fn sweep_from(&self, after: &mut SqlValue, settle: Duration) -> Result<bool> {
+    async fn sweep_from(&self, after: &mut SqlValue<'static>, settle: Duration) -> Result<bool> {
         for _ in 0..PAGES {
             let page = self.sweep_page(after.clone()).await?;
             if !page.gone.is_empty() {
@@ -121,7 +121,7 @@ impl<D: Dialect> Sweeper<D> {
         Ok(false)
     }
 
-    pub(crate) async fn sweep_page(&self, after: SqlValue) -> Result<SweepPage> {
+    pub(crate) async fn sweep_page(&self, after: SqlValue<'_>) -> Result<SweepPage> {
         let values = Values::default().with("after", after).with("retention", self.retention);
         let reply = self.send(StatementClass::Look, StatementName::SweepPage, &values).await?;
         let mut page = SweepPage::default();
@@ -162,7 +162,7 @@ impl<D: Dialect> Sweeper<D> {
         &self,
         class: StatementClass,
         name: StatementName,
-        values: &Values,
+        values: &Values<'_>,
     ) -> Result<StatementReply> {
         let limits = self.store.limits(class, LIMIT);
         self.store.patiently(limits, self.store.statement(name), values).await

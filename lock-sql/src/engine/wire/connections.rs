@@ -18,7 +18,7 @@ pub(crate) trait Connections: Debug + Send + Sync + 'static {
         &self,
         limits: StatementLimits,
         statement: &SqlStatement,
-        values: &Values,
+        values: &Values<'_>,
     ) -> Result<StatementReply, StatementFailure>;
     /// Stops using the present connections: their server has ended, or is now a different one.
     fn forget(&self) {}

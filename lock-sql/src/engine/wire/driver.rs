@@ -35,13 +35,13 @@ pub(crate) trait SqlDriver: Debug + Send + Sync + 'static {
     async fn run(
         &self,
         connection: &mut Self::Connection,
-        query: Query,
+        query: Query<'_>,
     ) -> sqlx::Result<StatementReply>;
     /// Executes one statement, and what [follows](Values::followed_by), in one transaction.
     async fn run_both(
         &self,
         connection: &mut Self::Connection,
-        query: Query,
+        query: Query<'_>,
         _then: &Then,
     ) -> sqlx::Result<StatementReply> {
         self.run(connection, query).await
@@ -58,7 +58,7 @@ pub(crate) trait SqlDriver: Debug + Send + Sync + 'static {
 
     /// The statement with its values, made when its connection is free: for a database without a
     /// clock, they include the current time.
-    fn query(&self, statement: &SqlStatement, values: &Values) -> Query {
+    fn query<'v>(&'v self, statement: &SqlStatement, values: &Values<'v>) -> Query<'v> {
         statement.bind(values)
     }
     /// The number that a statement returned for the row that it found.
@@ -79,7 +79,7 @@ pub(crate) trait SqlDriver: Debug + Send + Sync + 'static {
     async fn ask(
         &self,
         connection: &mut Self::Connection,
-        query: Query,
+        query: Query<'_>,
     ) -> Result<Vec<Row>, StatementFailure> {
         let reply = shielded(self.run(connection, query)).await;
         Ok(reply.map_err(|error| self.failure(error, false))?.rows)

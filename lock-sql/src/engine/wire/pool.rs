@@ -178,7 +178,7 @@ impl<S: PooledServer> Connections for Arc<ServerPool<S>> {
         &self,
         limits: StatementLimits,
         statement: &SqlStatement,
-        values: &Values,
+        values: &Values<'_>,
     ) -> Result<StatementReply, StatementFailure> {
         let turns = match limits.class {
             StatementClass::Keep | StatementClass::Check => 0,

@@ -1,6 +1,7 @@
 //! Statements with named parameters, the values bound to them, and the rows that they return, without
 //! driver types.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,7 +80,7 @@ impl SqlStatement {
     }
 
     /// The statement with its values, ready to be sent.
-    pub(crate) fn bind(&self, values: &Values) -> Query {
+    pub(crate) fn bind<'v>(&self, values: &Values<'v>) -> Query<'v> {
         let value = |(name, item): &(String, Option<usize>)| {
             let value = values.get(name);
             debug_assert!(value.is_some(), "nothing is bound to {name} in {}", self.text);
@@ -95,7 +96,7 @@ impl SqlStatement {
     }
 
     /// The statement with NULL in all its places.
-    pub(crate) fn bare(&self) -> Query {
+    pub(crate) fn bare(&self) -> Query<'static> {
         Query::new(Arc::clone(&self.sql), vec![SqlValue::Null; self.places.len()])
     }
 }
@@ -108,30 +109,30 @@ impl fmt::Debug for SqlStatement {
 }
 
 /// A statement with its values.
-pub(crate) struct Query {
+pub(crate) struct Query<'v> {
     pub(crate) sql: Arc<str>,
-    pub(crate) values: Vec<SqlValue>,
+    pub(crate) values: Vec<SqlValue<'v>>,
 }
 
 /// Makes a statement from the reply to the one before it; `None` if there is nothing left to do.
-pub(crate) type Then = Arc<dyn Fn(&StatementReply) -> Option<Query> + Send + Sync>;
+pub(crate) type Then = Arc<dyn Fn(&StatementReply) -> Option<Query<'static>> + Send + Sync>;
 
-impl Query {
-    pub(crate) fn new(sql: impl Into<Arc<str>>, values: Vec<SqlValue>) -> Self {
+impl<'v> Query<'v> {
+    pub(crate) fn new(sql: impl Into<Arc<str>>, values: Vec<SqlValue<'v>>) -> Self {
         Self { sql: sql.into(), values }
     }
 }
 
-/// The bound values, by name. If a list has fewer items than the statement has places, its last
-/// item is repeated.
+/// The bound values, by name; of two with one name, the last. If a list has fewer items than the statement has
+/// places, its last item is repeated.
 #[derive(Clone, Default)]
-pub(crate) struct Values {
-    named: Vec<(&'static str, SqlValue)>,
+pub(crate) struct Values<'v> {
+    named: Vec<(&'static str, SqlValue<'v>)>,
     pub(super) then: Option<Then>,
 }
 
-impl Values {
-    pub(crate) fn with(mut self, name: &'static str, value: impl Into<SqlValue>) -> Self {
+impl<'v> Values<'v> {
+    pub(crate) fn with(mut self, name: &'static str, value: impl Into<SqlValue<'v>>) -> Self {
         self.named.push((name, value.into()));
         self
     }
@@ -142,16 +143,16 @@ impl Values {
         Self { then: Some(then), ..self }
     }
 
-    fn get(&self, name: &str) -> Option<&SqlValue> {
-        self.named.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
+    fn get(&self, name: &str) -> Option<&SqlValue<'v>> {
+        self.named.iter().rfind(|(known, _)| *known == name).map(|(_, value)| value)
     }
 }
 
 /// A value in a statement or in a row.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) enum SqlValue {
+pub(crate) enum SqlValue<'v> {
     Null,
-    Text(String),
+    Text(Cow<'v, str>),
     Bytes(Vec<u8>),
     Int(i64),
     Bool(bool),
@@ -160,13 +161,13 @@ pub(crate) enum SqlValue {
 }
 
 /// Without the value, which may be an owner id.
-impl fmt::Debug for SqlValue {
+impl fmt::Debug for SqlValue<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("…")
     }
 }
 
-impl SqlValue {
+impl SqlValue<'_> {
     pub(crate) fn as_bytes(&self) -> &[u8] {
         match self {
             Self::Text(text) => text.as_bytes(),
@@ -179,7 +180,7 @@ impl SqlValue {
 /// `From` for each type: what a value of it becomes.
 macro_rules! from {
     ($($type:ty, $from:ident => $value:expr;)*) => {$(
-        impl From<$type> for SqlValue {
+        impl<'v> From<$type> for SqlValue<'v> {
             fn from($from: $type) -> Self {
                 $value
             }
@@ -188,8 +189,9 @@ macro_rules! from {
 }
 
 from! {
-    &str, text => Self::Text(text.to_owned());
-    String, text => Self::Text(text);
+    &'v str, text => Self::Text(text.into());
+    String, text => Self::Text(text.into());
+    Cow<'v, str>, text => Self::Text(text);
     Vec<u8>, bytes => Self::Bytes(bytes);
     i64, number => Self::Int(number);
     bool, flag => Self::Bool(flag);
@@ -201,16 +203,16 @@ from! {
 }
 
 /// NULL, or a value.
-pub(crate) fn nullable(value: Option<impl Into<SqlValue>>) -> SqlValue {
+pub(crate) fn nullable<'v>(value: Option<impl Into<SqlValue<'v>>>) -> SqlValue<'v> {
     value.map_or(SqlValue::Null, Into::into)
 }
 
 /// One row of a reply.
 #[derive(Debug)]
-pub(crate) struct Row(pub(crate) Vec<SqlValue>);
+pub(crate) struct Row(pub(crate) Vec<SqlValue<'static>>);
 
 impl Row {
-    pub(crate) fn value(&self, column: usize) -> &SqlValue {
+    pub(crate) fn value(&self, column: usize) -> &SqlValue<'static> {
         self.0.get(column).unwrap_or(&SqlValue::Null)
     }
 
