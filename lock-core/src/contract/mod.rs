@@ -117,7 +117,7 @@
 //!   after the [`call_timeout`](crate::LocksBuilder::call_timeout) of the `Locks`, or after 5 s;
 //!   `close` has the time its caller allows, if that is longer.
 //! - **How many requests may a claim make?** A few for each call; while `changed` waits, no more than
-//!   keep the connection or the session alive.
+//!   keep the connection or the session alive, and one that finds its place in a long queue.
 //! - **Who fills in the operation, lock and store of an error?** The core, where they are missing.
 //!   A store names an operation only where it was a different one, such as connecting.
 //!
