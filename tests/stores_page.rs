@@ -51,7 +51,7 @@ async fn the_limits_of_every_store_are_those_of_the_page() {
 #[test]
 fn the_defaults_are_those_of_the_pages() {
     let page = read(PAGE);
-    let (_, timeouts) = page.split_once("## Time-outs").unwrap();
+    let (_, timeouts) = page.split_once("## Timeouts").unwrap();
     let settings = [
         (
             "Redis",
