@@ -206,6 +206,7 @@ async fn c04_a_renewal_by_token_keeps_the_lock(cx: Cx) -> Check {
             Err(_) if is_late => {
                 return Err(Stop::late("the machine was too slow to renew in time"));
             }
+            Err(error) if error.is_retryable() => return Err(error.into()),
             renewed => renewed.explain("renewing by token in time")?,
         };
         ensure!(
