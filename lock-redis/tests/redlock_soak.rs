@@ -122,7 +122,8 @@ fn judge(mut turns: Vec<Turn>, start: u64, seconds: u64, goal: u64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_of_four_processes_take_turns() {
-    soak(3, 100).await;
+    // However busy the machine is.
+    soak(3, 20).await;
 }
 
 /// The goal is for an optimised build on an idle machine.

@@ -58,12 +58,12 @@ async fn requests_among(processes: usize, waiting: usize) -> f64 {
 }
 
 /// The holder's release proves the next grant. Besides, there is the new place of the former holder, and its watches: on
-/// the node in front of it and, after a while, on its own.
+/// the node in front of it and, after a while, on its own. To sync and to list would make seven.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hand_over_within_a_process_lists_nothing() {
     for waiting in [7, 300] {
         let requests = requests_among(1, waiting).await;
-        assert!(requests < 5.0, "{requests} requests, {waiting} waiting");
+        assert!(requests < 6.0, "{requests} requests, {waiting} waiting");
     }
 }
 

@@ -239,20 +239,36 @@ pub(crate) async fn a_hand_over_wakes_one_waiter(many: usize) -> Seen {
 
 /// The answer to a release proves the grant of the one behind it, and of nobody else: one request for both.
 pub(crate) async fn a_release_hands_the_lock_to_the_next() -> Seen {
+    /// A few requests may keep the session meanwhile, but not each time.
+    const ROUNDS: u32 = 5;
     let servers = super::server().await;
     let ours = super::connect(super::hosts(&servers), SELDOM).await;
-    let mut holder = super::held(&ours, "lock").await;
-    let [mut second, mut third, mut fourth] = [(); 3].map(|()| claim(&ours, "lock", true));
+    let mut least = u64::MAX;
+    for round in 1..=ROUNDS {
+        let name = format!("lock {round}");
+        let mut holder = super::held(&ours, &name).await;
+        let mut waiter = claim(&ours, &name, true);
+        super::busy(&mut *waiter).await;
+        let before = requests(&servers);
+        holder.release().await.unwrap();
+        granted(&mut *waiter).await;
+        least = least.min(requests(&servers) - before);
+        waiter.release().await.unwrap();
+    }
+    // The server counts the question how many there were, too.
+    if least > 2 {
+        return Err(format!("a hand-over took {} requests", least - 1));
+    }
+    nobody_else_is_handed(&ours).await
+}
+
+async fn nobody_else_is_handed(ours: &impl LockBackend) -> Seen {
+    let mut holder = super::held(ours, "lock").await;
+    let [mut second, mut third, mut fourth] = [(); 3].map(|()| claim(ours, "lock", true));
     super::busy(&mut *second).await;
     super::busy(&mut *third).await;
-    let before = requests(&servers);
     holder.release().await.unwrap();
     let fence = granted(&mut *second).await;
-    let spent = requests(&servers) - before;
-    // One may have kept the session meanwhile.
-    if spent > 2 {
-        return Err(format!("a hand-over took {spent} requests"));
-    }
     super::busy(&mut *fourth).await;
     third.release().await.unwrap();
     for (waiter, what) in [(&mut third, "who has left"), (&mut fourth, "who gave up nothing")] {
