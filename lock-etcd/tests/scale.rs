@@ -6,12 +6,11 @@
 
 mod common;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use lock_core::{LockGuard, LockState, Locks};
 use lock_testkit::servers::EtcdCluster;
+use lock_testkit::turns::Turns;
 use tokio::task::JoinSet;
 
 use common::{keys, locks, locks_from, metrics, one, plain, proxied, soon};
@@ -105,8 +104,6 @@ struct Cost {
 /// The same number of tasks waits in each of several processes, as the store sees them.
 async fn cost_among(processes: usize, waiting: usize) -> Cost {
     let cluster = one().await;
-    let turns = Arc::<AtomicU64>::default();
-    let mut tasks = JoinSet::<()>::new();
     let mut clients = Vec::new();
     for _ in 0..processes {
         let client = locks(&cluster).await;
@@ -114,18 +111,8 @@ async fn cost_among(processes: usize, waiting: usize) -> Cost {
         drop(client.named("warm").unwrap().ttl(TTL).acquire().await.unwrap());
         clients.push(client);
     }
-    for at in 0..=waiting {
-        let lock = clients[at % processes].named("lock").unwrap().ttl(TTL);
-        let turns = Arc::clone(&turns);
-        tasks.spawn(async move {
-            loop {
-                let guard = lock.acquire().await.unwrap();
-                tokio::time::sleep(Duration::from_millis(1)).await;
-                turns.fetch_add(1, Relaxed);
-                guard.release().await.unwrap();
-            }
-        });
-    }
+    let lock = |at: usize| clients[at % processes].named("lock").unwrap().ttl(TTL);
+    let turns = Turns::begin((0..=waiting).map(lock));
     let client = plain(&cluster, 0);
     soon("all wait", async {
         while keys(&client, "lock/").await.len() <= waiting {
@@ -135,7 +122,7 @@ async fn cost_among(processes: usize, waiting: usize) -> Cost {
     .await;
     // Each has had a turn: its watches and spare leases have settled.
     soon("all have had a turn", async {
-        while turns.load(Relaxed) < 2 * waiting as u64 + 50 {
+        while turns.taken() < 2 * waiting as u64 + 50 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     })
@@ -143,17 +130,17 @@ async fn cost_among(processes: usize, waiting: usize) -> Cost {
     let rounds = 200;
     let seen = || {
         let counts = ["Txn", "Watch"].map(|method| received_by(&cluster, method));
-        (turns.load(Relaxed), counts, sent(&cluster), cluster.cpu_time(0).unwrap())
+        (turns.taken(), counts, sent(&cluster), cluster.cpu_time(0).unwrap())
     };
     let (from, before, sent_before, used) = seen();
     soon("they take turns", async {
-        while turns.load(Relaxed) < from + rounds {
+        while turns.taken() < from + rounds {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     })
     .await;
     let (to, after, sent_after, used_after) = seen();
-    tasks.shutdown().await;
+    turns.end().await;
     let turns = (to - from) as f64;
     let each = |at: usize| (after[at] - before[at]) as f64 / turns;
     Cost {

@@ -4,11 +4,10 @@
 
 mod common;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use common::{connect, hosts, locks, scenes, server, until};
+use lock_testkit::turns::Turns;
 
 /// `cargo test --release -p lock-zk --test queue -- --ignored --nocapture`
 #[tokio::test(flavor = "multi_thread")]
@@ -21,33 +20,22 @@ async fn a_hand_over_wakes_one_of_two_thousand() {
 async fn requests_among(processes: usize, waiting: usize) -> f64 {
     const TTL: Duration = Duration::from_secs(60);
     let servers = server().await;
-    let turns = Arc::<AtomicUsize>::default();
-    let mut tasks = tokio::task::JoinSet::<()>::new();
     let mut clients = Vec::new();
     for _ in 0..processes {
         clients.push(locks(connect(hosts(&servers), "lock_session_timeout=60s").await, TTL));
     }
-    for at in 0..=waiting {
-        let (lock, turns) = (clients[at % processes].named("lock").unwrap(), Arc::clone(&turns));
-        tasks.spawn(async move {
-            loop {
-                let guard = lock.acquire().await.unwrap();
-                tokio::time::sleep(Duration::from_millis(1)).await;
-                turns.fetch_add(1, Relaxed);
-                guard.release().await.unwrap();
-            }
-        });
-    }
-    let after = async |count: usize| {
-        let done = async || turns.load(Relaxed) >= count;
+    let lock = |at: usize| clients[at % processes].named("lock").unwrap();
+    let turns = Turns::begin((0..=waiting).map(lock));
+    let after = async |count: u64| {
+        let done = async || turns.taken() >= count;
         until("they take turns", Duration::from_secs(120), done).await;
         let used = servers.cpu_time(0).unwrap();
-        (turns.load(Relaxed), scenes::requests(&servers), used)
+        (turns.taken(), scenes::requests(&servers), used)
     };
     // Each has had a turn.
-    let (from, before, used_before) = after(2 * waiting + 50).await;
+    let (from, before, used_before) = after(2 * waiting as u64 + 50).await;
     let (to, spent, used) = after(from + 300).await;
-    tasks.shutdown().await;
+    turns.end().await;
     let turns = (to - from) as f64;
     let each = (spent - before) as f64 / turns;
     let used = (used - used_before).div_f64(turns);

@@ -20,6 +20,11 @@ async fn two(backend: &impl LockBackend) -> (Box<dyn Claim>, Box<dyn Claim>) {
     (holder, waiter)
 }
 
+/// Its place lasts for as long as a scene.
+fn wait(backend: &EtcdBackend) -> Box<dyn Claim> {
+    backend.claim(request("lock", LONG).with_wait(true)).unwrap()
+}
+
 /// The answer to a release proves the grant of the first in the queue, and of nobody else.
 pub(crate) async fn a_release_hands_the_lock_to_the_next() {
     let cluster = one().await;
@@ -81,8 +86,6 @@ pub(crate) async fn a_restored_snapshot_is_no_proof() {
     let cluster = one().await;
     let (a, b) = (backend(&cluster).await, backend(&cluster).await);
     let other = plain(&cluster, 0);
-    let wait =
-        |backend: &EtcdBackend| backend.claim(request("lock", LONG).with_wait(true)).unwrap();
     let (mut first, mut holder, mut waiter) = (wait(&b), wait(&a), wait(&a));
     granted(&mut *first).await;
     busy(&mut *holder).await;
@@ -110,8 +113,6 @@ pub(crate) async fn a_holder_in_a_long_queue_tells_the_next_of_another_client() 
     let cluster = one().await;
     let (a, b) = (backend(&cluster).await, backend(&cluster).await);
     let other = plain(&cluster, 0);
-    let wait =
-        |backend: &EtcdBackend| backend.claim(request("lock", LONG).with_wait(true)).unwrap();
     let (mut holder, mut second, mut third) = (wait(&a), wait(&b), wait(&b));
     let fence = granted(&mut *holder).await;
     busy(&mut *second).await;

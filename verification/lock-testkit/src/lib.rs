@@ -7,6 +7,7 @@
 //! - `fuzz.rs` — a saved corpus, mutated
 //! - `golden.rs` — what a store holds, beside a file
 //! - `certificates.rs` — for servers with TLS
+//! - `turns.rs` — tasks that take a lock in turn
 //! - `usage.rs` — what a process has used
 //! - `warnings.rs` — the library's warnings
 //!
@@ -24,6 +25,7 @@ pub mod networked;
 pub mod proxied;
 pub mod scenes;
 pub mod servers;
+pub mod turns;
 pub mod usage;
 pub mod warnings;
 pub mod wrong_clients;
