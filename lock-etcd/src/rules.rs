@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use lock_core::{FencingToken, OwnerId};
+pub(crate) use lock_kit::neighbours::answered;
 use tokio::runtime::{Handle, Id};
-use tokio::sync::watch;
 
 use crate::queue::entry::QueueEntry;
 use crate::wire::messages::Mark;
@@ -14,9 +14,6 @@ use crate::wire::protobuf::KeyValue;
 /// read a raised base again, so this bounds how often a cluster with many short-lived clients does
 /// that.
 const LAG: i64 = 100_000;
-/// How long a waiter waits for the answer to the release of the entry in front of it. Whoever gets that
-/// may be stuck, on another runtime or in a task that is not polled.
-const ANSWER_IN: Duration = Duration::from_millis(20);
 
 /// Whether a key that was `written` by this owner is an entry of `ours`.
 pub(crate) fn is_ours(written: Option<OwnerId>, ours: OwnerId) -> bool {
@@ -105,11 +102,6 @@ pub(crate) fn is_one_history<Footing: PartialEq>(then: Footing, now: Footing) ->
 /// Whether a proof of this age may be taken where a request has this timeout.
 pub(crate) fn is_fresh(age: Duration, limit: Duration) -> bool {
     age <= limit
-}
-
-/// Waits until a release was answered, but not for long.
-pub(crate) async fn answered(mut release: watch::Receiver<()>) {
-    let _ = tokio::time::timeout(ANSWER_IN, release.changed()).await;
 }
 
 #[cfg(test)]

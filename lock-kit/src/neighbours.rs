@@ -21,6 +21,15 @@ const MANY: usize = 64;
 /// How long a claim at the end of a long queue waits before it looks for the entry in front of it.
 pub const UNPLACED: Duration = Duration::from_millis(100);
 
+/// How long a waiter waits for the answer to the release of the entry in front of it.
+const ANSWER_IN: Duration = Duration::from_millis(20);
+
+/// Waits until a release was answered, but not for long: whoever gets the answer may be stuck, on another runtime or in
+/// a task that is not polled.
+pub async fn answered(mut release: watch::Receiver<()>) {
+    let _ = tokio::time::timeout(ANSWER_IN, release.changed()).await;
+}
+
 /// All claims of a client.
 #[derive(Debug)]
 pub struct Neighbours<Waiter, Proof, List> {
@@ -56,7 +65,7 @@ pub struct Place<Waiter, Proof, List> {
 
 /// A release in flight, until it is dropped.
 #[derive(Debug)]
-pub struct Leaving<Waiter, Proof, List> {
+pub struct ReleaseInFlight<Waiter, Proof, List> {
     neighbours: Arc<Neighbours<Waiter, Proof, List>>,
     spot: Arc<Spot<Waiter, Proof>>,
     /// Closed when this is dropped.
@@ -134,16 +143,16 @@ impl<Waiter, Proof, List> Neighbours<Waiter, Proof, List> {
         self: &Arc<Self>,
         entry: &str,
         is_next: impl FnOnce(&Waiter) -> bool,
-    ) -> Option<Leaving<Waiter, Proof, List>> {
+    ) -> Option<ReleaseInFlight<Waiter, Proof, List>> {
         let mut table = self.table.lock();
         let spot = table.waiting.get(entry).filter(|spot| is_next(&spot.waiter)).cloned()?;
         let (answered, is_answered) = watch::channel(());
         table.leaving.insert(entry.to_owned(), is_answered);
-        Some(Leaving { neighbours: Arc::clone(self), spot, _answered: answered })
+        Some(ReleaseInFlight { neighbours: Arc::clone(self), spot, _answered: answered })
     }
 
     /// What is closed when the release of this entry is answered, if one of ours is in flight: that may be the proof that
-    /// its neighbour needs. Whoever gets the answer may be stuck, on another runtime or in a task that is not polled.
+    /// its neighbour needs, for which it waits until that is [`answered`].
     pub fn leaving(&self, entry: &str) -> Option<watch::Receiver<()>> {
         self.table.lock().leaving.get(entry).cloned()
     }
@@ -175,7 +184,7 @@ impl<Waiter, Proof, List> Drop for Place<Waiter, Proof, List> {
     }
 }
 
-impl<Waiter, Proof, List> Leaving<Waiter, Proof, List> {
+impl<Waiter, Proof, List> ReleaseInFlight<Waiter, Proof, List> {
     /// Who waits behind the entry.
     pub fn next(&self) -> &Waiter {
         &self.spot.waiter
@@ -188,7 +197,7 @@ impl<Waiter, Proof, List> Leaving<Waiter, Proof, List> {
     }
 }
 
-impl<Waiter, Proof, List> Drop for Leaving<Waiter, Proof, List> {
+impl<Waiter, Proof, List> Drop for ReleaseInFlight<Waiter, Proof, List> {
     fn drop(&mut self) {
         self.neighbours.table.lock().leaving.remove(&self.spot.in_front);
     }

@@ -183,14 +183,16 @@ impl ClaimQueue {
     ) -> Result<EntryOutcome, EtcdFailure> {
         let rev = reply.revision;
         let fence = EntryValue::read(value.as_bytes()).fence(rev)?;
-        let found = if is_long { &[] } else { reply.read(0)? };
-        let place = match found.iter().find(|found| found.key != key.as_bytes()) {
-            _ if is_long => Some(QueuePosition::Deep),
-            None => Some(QueuePosition::First),
-            Some(in_front) if self.keys.has(&in_front.key) => {
-                Some(QueuePosition::Behind(EntryInFront::found(in_front)))
+        let place = if is_long {
+            Some(QueuePosition::Deep)
+        } else {
+            match reply.read(0)?.iter().find(|found| found.key != key.as_bytes()) {
+                None => Some(QueuePosition::First),
+                Some(in_front) if self.keys.has(&in_front.key) => {
+                    Some(QueuePosition::Behind(EntryInFront::found(in_front)))
+                }
+                Some(_) => None,
             }
-            Some(_) => None,
         };
         Ok(EntryOutcome::Entered(QueueEntry { key, rev, value: value.into_bytes(), fence }, place))
     }

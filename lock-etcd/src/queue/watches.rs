@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use super::entry::{EntryInFront, QueueEntry};
 use crate::rules;
-use crate::watch::handover::{FirstProof, LocalHandover, Waiter, WaiterPlace};
+use crate::watch::handover::{FirstProof, LocalHandover, WaiterPlace, WaitingEntry};
 use crate::watch::task::{ClientWatches, Footing, KeyWatch};
 
 /// A lock held for less than this is not watched: a watch also reports changes from before it was
@@ -108,7 +108,7 @@ impl ClaimWatches {
         in_front: EntryInFront,
     ) {
         (self.footing, self.revision) = (footing, revision);
-        let waiter = Waiter { entry: entry.clone(), in_front, footing };
+        let waiter = WaitingEntry { entry: entry.clone(), in_front, footing };
         let is_watched =
             |known: &WatchedInFront| known.entry == waiter.in_front && !known.is_over();
         if !self.in_front.as_ref().is_some_and(is_watched) {

@@ -21,7 +21,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use lock_core::ClockInstant;
-use lock_kit::neighbours::{Leaving, Neighbours, Place};
+use lock_kit::neighbours::{self, Neighbours, Place};
 
 use crate::queue::entry::{EntryInFront, QueueEntry};
 use crate::rules;
@@ -29,14 +29,14 @@ use crate::watch::task::Footing;
 
 /// All claims of a client.
 #[derive(Debug, Default)]
-pub(crate) struct LocalHandover(Arc<Neighbours<Waiter, FirstProof, Listing>>);
+pub(crate) struct LocalHandover(Arc<Neighbours<WaitingEntry, FirstProof, Listing>>);
 
-pub(crate) type WaiterPlace = Place<Waiter, FirstProof, Listing>;
-pub(crate) type ReleaseInFlight = Leaving<Waiter, FirstProof, Listing>;
+pub(crate) type WaiterPlace = Place<WaitingEntry, FirstProof, Listing>;
+pub(crate) type ReleaseInFlight = neighbours::ReleaseInFlight<WaitingEntry, FirstProof, Listing>;
 
 /// Where a claim waits.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Waiter {
+pub(crate) struct WaitingEntry {
     pub(crate) entry: QueueEntry,
     pub(crate) in_front: EntryInFront,
     /// Of the look that has shown it.
@@ -82,7 +82,7 @@ impl Listing {
 }
 
 impl Deref for LocalHandover {
-    type Target = Neighbours<Waiter, FirstProof, Listing>;
+    type Target = Neighbours<WaitingEntry, FirstProof, Listing>;
 
     fn deref(&self) -> &Self::Target {
         &self.0
@@ -91,7 +91,7 @@ impl Deref for LocalHandover {
 
 impl LocalHandover {
     /// A claim waits. A key that is no text is not one of ours, so no neighbour is there.
-    pub(crate) fn register(&self, waiter: Waiter) -> WaiterPlace {
+    pub(crate) fn register(&self, waiter: WaitingEntry) -> WaiterPlace {
         let in_front = String::from_utf8_lossy(&waiter.in_front.key).into_owned();
         self.0.register(&in_front, waiter)
     }
@@ -152,7 +152,7 @@ mod tests {
             fence: FencingToken::answered(rev).unwrap(),
         };
         let (own, in_front) = (entry("a/2", 2), place("a/1", 1));
-        let _place = handover.register(Waiter { entry: own, in_front, footing });
+        let _place = handover.register(WaitingEntry { entry: own, in_front, footing });
         assert!(handover.begin_release(&entry("a/1", 1), footing).is_some());
         assert!(handover.begin_release(&entry("a/1", 5), footing).is_none());
     }

@@ -17,7 +17,7 @@ use lock_core::{
 
 use super::entry::{self, QueueEntry, QueuePosition};
 use super::operations::ClaimQueue;
-use super::watches::{ClaimWatches, Waiter};
+use super::watches::{ClaimWatches, WaitingEntry};
 use crate::error::{Reply, RequestFailure};
 use crate::sessions::{SessionSeat, Sessions, SharedSession};
 use crate::wire::{Footing, Timeline};
@@ -103,7 +103,7 @@ impl Claim for ZkClaim {
                 };
                 // It may be the first already.
                 let Some((in_front, footing)) = place else { return Ok(()) };
-                watches.is_behind(in_front, Waiter { own: own.clone(), footing });
+                watches.is_behind(in_front, WaitingEntry { own: own.clone(), footing });
             }
             watches.changed(seat, &own).await
         };
@@ -161,7 +161,7 @@ impl ZkClaim {
                 }
                 QueuePosition::Behind(in_front) => {
                     if let Some(entry) = &self.entry {
-                        let waiter = Waiter { own: self.queue.path(&entry.name), footing };
+                        let waiter = WaitingEntry { own: self.queue.path(&entry.name), footing };
                         self.watches.is_behind(self.queue.path(&in_front), waiter);
                     }
                     let busy = Busy::default().with_place(session.valid_for(start));
@@ -338,7 +338,8 @@ impl ZkClaim {
     async fn leave(&mut self, session: &SharedSession) -> Reply<Released> {
         let Some(entry) = &self.entry else { return Ok(Released::AlreadyGone) };
         let (path, footing) = (self.queue.path(&entry.name), session.footing());
-        let is_next = |next: &Waiter| session.makes_first(self.held) && next.footing == footing;
+        let is_next =
+            |next: &WaitingEntry| session.makes_first(self.held) && next.footing == footing;
         let released = match self.sessions.neighbours.begin_release(&path, is_next) {
             Some(leaving) => self.queue.leave_before(session, &path, footing, leaving).await?,
             None => self.queue.leave(session, &entry.name).await?,

@@ -2,10 +2,10 @@
 //! leave. And whether an entry may exist that the claim does not know. In which order it asks is in `claim`.
 
 use lock_core::{ClaimRequest, ClockInstant, Released};
-use lock_kit::neighbours::{Leaving, UNPLACED};
+use lock_kit::neighbours::{ReleaseInFlight, UNPLACED};
 
 use super::entry::{self, QueueEntry, QueuePosition};
-use super::watches::{FirstProof, Listing, Waiter, ZkNeighbours};
+use super::watches::{FirstProof, Listing, WaitingEntry, ZkNeighbours};
 use crate::error::{Reply, RequestFailure};
 use crate::sessions::{LeftEntries, SharedSession};
 use crate::settings::ZkConfig;
@@ -205,7 +205,7 @@ impl ClaimQueue {
         session: &SharedSession,
         path: &str,
         footing: Footing,
-        leaving: Leaving<Waiter, FirstProof, Listing>,
+        leaving: ReleaseInFlight<WaitingEntry, FirstProof, Listing>,
     ) -> Reply<Released> {
         let sent = session.now();
         let Some(released) = session.delete_before(path, &leaving.next().own).await? else {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::ClockInstant;
-use lock_kit::neighbours::{Neighbours, Place};
+use lock_kit::neighbours::{self, Neighbours, Place};
 
 use super::entry::sequence;
 use crate::error::{Reply, RequestFailure};
@@ -17,13 +17,9 @@ const OWN_AFTER: Duration = Duration::from_millis(25);
 /// The pause after an attempt to set a watch that got no reply.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// How long a waiter waits for the answer to the release of the node in front of it. Whoever gets that may be stuck, on
-/// another runtime or in a task that is not polled.
-const ANSWER_IN: Duration = Duration::from_millis(20);
-
 /// Where a claim waits.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Waiter {
+pub(crate) struct WaitingEntry {
     /// The path of its node.
     pub(crate) own: String,
     /// Of the look that has shown the node in front of it.
@@ -65,7 +61,7 @@ impl Listing {
 }
 
 /// The claims of a client, of which some wait right behind each other.
-pub(crate) type ZkNeighbours = Neighbours<Waiter, FirstProof, Listing>;
+pub(crate) type ZkNeighbours = Neighbours<WaitingEntry, FirstProof, Listing>;
 
 /// The proof of a neighbour that a node is the first.
 ///
@@ -93,7 +89,7 @@ pub(crate) struct ClaimWatches {
     in_front: Option<(String, Option<NodeWatch>)>,
     own: Option<NodeWatch>,
     /// Where we wait.
-    place: Option<Place<Waiter, FirstProof, Listing>>,
+    place: Option<Place<WaitingEntry, FirstProof, Listing>>,
 }
 
 impl fmt::Debug for ClaimWatches {
@@ -120,7 +116,7 @@ impl ClaimWatches {
     }
 
     /// A look has shown this node just before ours. A watch already set on it stays.
-    pub(crate) fn is_behind(&mut self, in_front: String, waiter: Waiter) {
+    pub(crate) fn is_behind(&mut self, in_front: String, waiter: WaitingEntry) {
         let is_known = self.in_front.as_ref().is_some_and(|(path, _)| *path == in_front);
         if !is_known || self.place.as_ref().is_none_or(|place| *place.waiter() != waiter) {
             self.place = Some(self.neighbours.register(&in_front, waiter));
@@ -170,8 +166,8 @@ impl ClaimWatches {
                     let path = self.in_front.as_mut().map(|(path, watch)| { *watch = None; &*path });
                     if event == WatchOutcome::Change {
                         let leaving = path.and_then(|path| self.neighbours.leaving(path));
-                        if let Some(mut leaving) = leaving {
-                            let _ = tokio::time::timeout(ANSWER_IN, leaving.changed()).await;
+                        if let Some(leaving) = leaving {
+                            neighbours::answered(leaving).await;
                         }
                         self.in_front = None;
                         return Ok(());
