@@ -52,6 +52,14 @@ pub(crate) struct Row {
     pub(crate) failed: Option<String>,
 }
 
+/// Those that these rows are of, in their order.
+pub(crate) fn stores(rows: &[Row]) -> Vec<Store> {
+    let mut stores: Vec<Store> = rows.iter().map(|row| row.store).collect();
+    stores.sort();
+    stores.dedup();
+    stores
+}
+
 impl Part {
     pub(crate) fn title(self) -> &'static str {
         match self {

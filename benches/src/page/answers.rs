@@ -1,14 +1,11 @@
 //! The answers that most readers look for: a table and a plot for each of three questions.
 
 use super::plot::{Bar, Plot};
-use super::table::{duration, line, number};
-use crate::results::{Part, Row};
-use crate::samples::Spread;
+use super::table::{duration, head_of, line, number};
+use crate::client::Library;
+use crate::results::{self, Part, Row};
 use crate::stores::Store;
 
-/// The library that is measured; all others are peers.
-const OURS: &str = "distlock";
-const COHORT: &str = "distlock, cohort(32)";
 const NONE: &str = "–";
 
 /// A question, with what answers it.
@@ -32,9 +29,8 @@ enum Case {
     /// In as many processes as there were, with the least and the most waiters of those from ten on.
     FewWaiters,
     MostWaiters,
-    /// For one name, and for one each.
-    OneName,
-    ManyNames,
+    /// As they were measured: one name before many, and few held locks before many.
+    First,
     Last,
 }
 
@@ -42,34 +38,30 @@ struct Figures<'a>(&'a [Row]);
 
 impl<'a> Figures<'a> {
     /// Those that processes can share.
-    fn stores(&self) -> Vec<Store> {
-        let mut stores: Vec<Store> = self.0.iter().map(|row| row.store).collect();
-        stores.retain(|store| store.is_shared());
-        stores.sort();
-        stores.dedup();
-        stores
+    fn stores(&self) -> impl Iterator<Item = Store> {
+        results::stores(self.0).into_iter().filter(|store| store.is_shared())
     }
 
     fn find(&self, part: Part, store: Store, library: &str, case: Case) -> Option<&'a Row> {
-        let mut rows: Vec<&Row> = self.0.iter().collect();
-        rows.retain(|row| (row.part, row.store, row.library.as_str()) == (part, store, library));
-        rows.retain(|row| row.failed.is_none());
-        let of = |row: &&Row, place: usize| numbers(&row.case).get(place).copied().unwrap_or(0);
-        let processes = rows.iter().map(|row| of(row, 1)).max();
-        let queues = rows.iter().copied();
-        let mut queues = queues.filter(|row| Some(of(row, 1)) == processes && of(row, 0) >= 10);
+        let wanted = (part, store, library);
+        let rows = self.0.iter().filter(|row| row.failed.is_none());
+        let mut rows = rows.filter(|row| (row.part, row.store, row.library.as_str()) == wanted);
+        let queues = || {
+            let all = rows.clone().filter_map(|row| Some((row, queue(&row.case)?)));
+            let processes = all.clone().map(|(_, (_, processes))| processes).max();
+            all.filter(move |(_, (waiting, at))| Some(*at) == processes && *waiting >= 10)
+        };
         match case {
-            Case::Named(name) => rows.into_iter().find(|row| row.case == name),
-            Case::FewWaiters => queues.min_by_key(|row| of(row, 0)),
-            Case::MostWaiters => queues.max_by_key(|row| of(row, 0)),
-            Case::OneName => queues.find(|row| of(row, 2) == 1).or(rows.first().copied()),
-            Case::ManyNames => rows.into_iter().max_by_key(|row| of(row, 2)),
-            Case::Last => rows.last().copied(),
+            Case::Named(name) => rows.find(|row| row.case == name),
+            Case::FewWaiters => queues().min_by_key(|(_, queue)| *queue).map(|(row, _)| row),
+            Case::MostWaiters => queues().max_by_key(|(_, queue)| *queue).map(|(row, _)| row),
+            Case::First => rows.next(),
+            Case::Last => rows.next_back(),
         }
     }
 
     fn ours(&self, part: Part, store: Store, case: Case) -> Option<&'a Row> {
-        self.find(part, store, OURS, case)
+        self.find(part, store, Library::Distlock.name(), case)
     }
 
     /// The peer with the best figure.
@@ -81,7 +73,7 @@ impl<'a> Figures<'a> {
         figure: impl Fn(&Row) -> Option<f64>,
     ) -> Option<&'a Row> {
         let mut peers: Vec<&str> = self.0.iter().map(|row| row.library.as_str()).collect();
-        peers.retain(|library| !library.starts_with(OURS));
+        peers.retain(|library| !library.starts_with(Library::Distlock.name()));
         peers.sort_unstable();
         peers.dedup();
         let rows = peers.into_iter().filter_map(|peer| self.find(part, store, peer, case));
@@ -90,37 +82,49 @@ impl<'a> Figures<'a> {
             .map(|(row, _)| row)
     }
 
-    /// A bar for each store, and one for the best peer on it.
+    /// The time of the fastest peer, and its name.
+    fn fastest(&self, part: Part, store: Store, case: Case) -> String {
+        let time = |row: &Row| row.time.map(|time| time.p50 as f64);
+        let best = self.best(part, store, case, time);
+        best.map_or(NONE.to_owned(), |row| format!("{}, {}", median(Some(row)), peer(row)))
+    }
+
+    /// A bar for each store, and one for the peer with the least `cost` on it.
     fn bars(
         &self,
         part: Part,
         case: Case,
         figure: fn(&Row) -> Option<f64>,
-        is_less: bool,
+        cost: fn(f64) -> f64,
     ) -> Vec<Bar> {
         let mut bars = Vec::new();
         for store in self.stores() {
+            let bar = |row: &Row, label: &str, is_peer| {
+                let (label, value) = (label.to_owned(), figure(row)?);
+                Some(Bar { label, value, is_peer })
+            };
             let ours = self.ours(part, store, case);
-            let sign = if is_less { 1.0 } else { -1.0 };
-            let best = self.best(part, store, case, |row| Some(sign * figure(row)?));
-            for (row, is_peer) in
-                ours.map(|row| (row, false)).into_iter().chain(best.map(|row| (row, true)))
-            {
-                let Some(value) = figure(row) else { continue };
-                let label = match is_peer {
-                    true => peer(row).to_owned(),
-                    false => store.name().to_owned(),
-                };
-                bars.push(Bar { label, value, is_peer });
-            }
+            bars.extend(ours.and_then(|row| bar(row, store.name(), false)));
+            let best = self.best(part, store, case, |row| figure(row).map(cost));
+            bars.extend(best.and_then(|row| bar(row, peer(row), true)));
         }
         bars
     }
+
+    /// A line for each store.
+    fn table(&self, head: &[&str], cells: impl Fn(Store) -> Vec<String>) -> String {
+        let lines = self
+            .stores()
+            .map(|store| line([store.name().to_owned()].into_iter().chain(cells(store))));
+        head_of(head) + &lines.collect::<String>()
+    }
 }
 
-/// Those in a case, in their order.
-fn numbers(case: &str) -> Vec<u32> {
-    case.split(' ').filter_map(|word| word.parse().ok()).collect()
+/// How many wait, in how many processes.
+fn queue(case: &str) -> Option<(u32, u32)> {
+    let (waiting, processes) = case.split_once(" waiting, ")?;
+    let processes = processes.strip_suffix(" processes")?;
+    Some((waiting.parse().ok()?, processes.parse().ok()?))
 }
 
 /// Without its settings.
@@ -140,18 +144,8 @@ fn counted(row: Option<&Row>, name: &str) -> String {
     row.and_then(|row| row.counted(name)).map_or(NONE.to_owned(), number)
 }
 
-fn time_of(row: &Row) -> Option<f64> {
-    row.time.map(|Spread { p50, .. }| p50 as f64)
-}
-
-fn rate_of(row: &Row) -> Option<f64> {
+fn rate(row: &Row) -> Option<f64> {
     row.counted("acquisitions/s")
-}
-
-fn table(head: &[&str], rows: Vec<Vec<String>>) -> String {
-    let mut text = line(head.iter().map(|name| (*name).to_owned()));
-    text += &line(head.iter().map(|_| "---".to_owned()));
-    text + &rows.into_iter().map(line).collect::<String>()
 }
 
 fn free(rows: &Figures<'_>) -> Answer {
@@ -159,10 +153,8 @@ fn free(rows: &Figures<'_>) -> Answer {
     let of = |store| {
         let (one, rested) =
             (rows.ours(Part::Pair, store, busy), rows.ours(Part::Pair, store, paced));
-        let best = rows.best(Part::Pair, store, busy, time_of);
-        let best =
-            best.map_or(NONE.to_owned(), |row| format!("{}, {}", median(Some(row)), peer(row)));
-        vec![store.name().to_owned(), median(one), ratio(one), median(rested), ratio(rested), best]
+        let fastest = rows.fastest(Part::Pair, store, busy);
+        vec![median(one), ratio(one), median(rested), ratio(rested), fastest]
     };
     let head = [
         "store",
@@ -175,12 +167,12 @@ fn free(rows: &Figures<'_>) -> Answer {
     Answer {
         title: "A lock that is free",
         name: "free",
-        table: table(&head, rows.stores().into_iter().map(of).collect()),
+        table: rows.table(&head, of),
         plot: Plot {
             title: "Acquire and release of a free lock",
             axis: "median, as a multiple of the floor",
             floor: Some(1.0),
-            bars: rows.bars(Part::Pair, busy, Row::ratio, true),
+            bars: rows.bars(Part::Pair, busy, Row::ratio, |ratio| ratio),
         },
     }
 }
@@ -189,19 +181,9 @@ fn contended(rows: &Figures<'_>) -> Answer {
     let of = |store| {
         let few = rows.ours(Part::HandOver, store, Case::FewWaiters);
         let most = rows.ours(Part::HandOver, store, Case::MostWaiters);
-        let best = rows.best(Part::HandOver, store, Case::FewWaiters, time_of);
-        let best =
-            best.map_or(NONE.to_owned(), |row| format!("{}, {}", median(Some(row)), peer(row)));
-        let requests = counted(few, "requests each");
-        vec![
-            store.name().to_owned(),
-            median(few),
-            ratio(few),
-            median(most),
-            ratio(most),
-            requests,
-            best,
-        ]
+        let (requests, fastest) =
+            (counted(few, "requests each"), rows.fastest(Part::HandOver, store, Case::FewWaiters));
+        vec![median(few), ratio(few), median(most), ratio(most), requests, fastest]
     };
     let head = [
         "store",
@@ -215,25 +197,24 @@ fn contended(rows: &Figures<'_>) -> Answer {
     Answer {
         title: "A lock that others wait for",
         name: "hand-over",
-        table: table(&head, rows.stores().into_iter().map(of).collect()),
+        table: rows.table(&head, of),
         plot: Plot {
             title: "From a release to the next holder, 10 waiting in 4 processes",
             axis: "median, as a multiple of the floor",
             floor: Some(1.0),
-            bars: rows.bars(Part::HandOver, Case::FewWaiters, Row::ratio, true),
+            bars: rows.bars(Part::HandOver, Case::FewWaiters, Row::ratio, |ratio| ratio),
         },
     }
 }
 
 fn many(rows: &Figures<'_>) -> Answer {
     let of = |store| {
-        let one = rows.ours(Part::Throughput, store, Case::OneName);
-        let names = rows.ours(Part::Throughput, store, Case::ManyNames);
-        let cohort = rows.find(Part::Throughput, store, COHORT, Case::OneName);
+        let one = rows.ours(Part::Throughput, store, Case::First);
+        let names = rows.ours(Part::Throughput, store, Case::Last);
+        let cohort = rows.find(Part::Throughput, store, Library::Cohort.name(), Case::First);
         let held = rows.ours(Part::Held, store, Case::Last);
         let bytes = held.and_then(|row| row.counted("client bytes each"));
         vec![
-            store.name().to_owned(),
             counted(one, "acquisitions/s"),
             counted(one, "longest wait, ms"),
             counted(cohort, "acquisitions/s"),
@@ -254,12 +235,12 @@ fn many(rows: &Figures<'_>) -> Answer {
     Answer {
         title: "Many at once",
         name: "throughput",
-        table: table(&head, rows.stores().into_iter().map(of).collect()),
+        table: rows.table(&head, of),
         plot: Plot {
             title: "Grants of one name, 64 contenders in 4 processes",
             axis: "grants per second",
             floor: None,
-            bars: rows.bars(Part::Throughput, Case::OneName, rate_of, false),
+            bars: rows.bars(Part::Throughput, Case::First, rate, |rate| -rate),
         },
     }
 }
@@ -267,6 +248,9 @@ fn many(rows: &Figures<'_>) -> Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::samples::Spread;
+
+    const OURS: &str = "distlock";
 
     fn row(part: Part, library: &str, case: &str, time: u64, floor: u64) -> Row {
         let spread = |p50| Some(Spread { count: 9, p50, p99: p50, max: p50 });

@@ -1,8 +1,8 @@
 //! What a store carries, computed from what was measured.
 
-use super::table::{line, number};
-use crate::results::{Part, Row};
-use crate::stores::Store;
+use super::table::{head_of, line, number};
+use crate::client::Library;
+use crate::results::{self, Part, Row};
 
 /// A row for each store.
 pub(super) fn table(rows: &[Row]) -> String {
@@ -15,12 +15,9 @@ pub(super) fn table(rows: &[Row]) -> String {
         "held locks in a GiB of the servers",
         "connections of a client",
     ];
-    let mut text = line(head.map(str::to_owned)) + &line(head.map(|_| "---".to_owned()));
-    let mut stores: Vec<Store> = rows.iter().map(|row| row.store).collect();
-    stores.sort();
-    stores.dedup();
-    for store in stores {
-        let ours = |row: &&Row| row.store == store && row.library == "distlock";
+    let mut text = head_of(&head);
+    for store in results::stores(rows) {
+        let ours = |row: &&Row| row.store == store && row.library == Library::Distlock.name();
         let of = |part| rows.iter().filter(ours).filter(move |row| row.part == part);
         // The case for one name is measured before that for many, and few held locks before many.
         let one = of(Part::Throughput).next();
@@ -51,6 +48,7 @@ pub(super) fn table(rows: &[Row]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stores::Store;
 
     #[test]
     fn limits_follow_from_what_was_measured() {

@@ -25,8 +25,7 @@ pub(super) fn of(rows: &[&Row]) -> String {
         head.extend(["floor", "p50 × floor"]);
     }
     head.extend(&shown);
-    let mut text = line(head.iter().map(|name| (*name).to_owned()));
-    text += &line(head.iter().map(|_| "---".to_owned()));
+    let mut text = head_of(&head);
     for row in rows {
         let case = row.failed.as_ref().map_or(row.case.clone(), |why| format!("failed: {why}"));
         let mut cells = vec![whose(row), case];
@@ -56,6 +55,12 @@ fn whose(row: &Row) -> String {
         Some(variant) => format!("{store}{variant}"),
         None => format!("{store}: {}", row.library),
     }
+}
+
+/// The names of the columns, and the line below them.
+pub(super) fn head_of(names: &[&str]) -> String {
+    let below = names.iter().map(|_| "---".to_owned());
+    line(names.iter().map(|name| (*name).to_owned())) + &line(below)
 }
 
 pub(super) fn line(cells: impl IntoIterator<Item = String>) -> String {
