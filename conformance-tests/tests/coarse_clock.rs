@@ -9,8 +9,8 @@ use std::time::Duration;
 use conformance_tests::MemoryHarness;
 use lock_core::testing::TokioClock;
 use lock_core::{
-    Attempt, Bytes, Capabilities, Claim, ClaimRequest, Clock, LockAdmin, LockBackend, Released,
-    Renewal, Result, async_trait,
+    Attempt, Bytes, Capabilities, Claim, ClaimRequest, Clock, LockAdmin, LockBackend, LockKey,
+    Released, Renewal, Result, Seen, async_trait,
 };
 
 const STEP: Duration = Duration::from_secs(1);
@@ -49,6 +49,10 @@ impl LockBackend for Coarse {
 
     async fn ping(&self) -> Result<()> {
         self.exact.ping().await
+    }
+
+    async fn look(&self, keys: &[LockKey]) -> Result<Vec<Seen>> {
+        self.exact.look(keys).await
     }
 
     fn admin(&self) -> Option<&dyn LockAdmin> {

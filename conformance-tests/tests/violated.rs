@@ -11,8 +11,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use conformance_tests::{MemoryHarness, run};
 use lock_core::{
-    Attempt, Capabilities, Claim, ClaimRequest, FencingToken, LockAdmin, LockBackend, Released,
-    Renewal, Result,
+    Attempt, Capabilities, Claim, ClaimRequest, FencingToken, LockAdmin, LockBackend, LockKey,
+    Released, Renewal, Result, Seen,
 };
 
 /// What a case says that has seen two holders, or a falling fence.
@@ -57,6 +57,10 @@ where
 
     async fn ping(&self) -> Result<()> {
         self.inner.ping().await
+    }
+
+    async fn look(&self, keys: &[LockKey]) -> Result<Vec<Seen>> {
+        self.inner.look(keys).await
     }
 
     async fn close(&self) -> Result<()> {

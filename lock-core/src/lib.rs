@@ -56,7 +56,7 @@ pub use contract::{
     Attempt, Binding, Busy, Capabilities, Claim, ClaimRequest, DataLoss, Effect, Error, ErrorKind,
     Feature, FenceCheck, Fencing, FencingToken, Finding, HolderInfo, HolderMark, LockAdmin,
     LockBackend, LockInfo, LockKey, LockLayer, LostReason, Mode, Operation, OsRng, OwnerId,
-    Released, Renewal, Result, Resume, Rng, Severity, Victim, Wake, jitter,
+    Released, Renewal, Result, Resume, Rng, Seen, Severity, Victim, Wake, jitter,
 };
 pub use locks::{
     DetachError, Health, Held, LeaseToken, Lock, LockGuard, LockState, Locks, LocksBuilder,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::{
     Attempt, Bytes, Capabilities, Claim, ClaimRequest, Clock, ClockInstant, Finding, LockAdmin,
-    LockBackend, LockInfo, LockKey, OwnerId, Released, Renewal, Result, Victim,
+    LockBackend, LockInfo, LockKey, OwnerId, Released, Renewal, Result, Seen, Victim,
 };
 
 use crate::context::SuiteClock;
@@ -168,6 +168,11 @@ impl LockBackend for Watched {
 
     async fn ping(&self) -> Result<()> {
         self.noted("", Call::Ping).answers(self.inner.ping()).await
+    }
+
+    async fn look(&self, keys: &[LockKey]) -> Result<Vec<Seen>> {
+        let names: Vec<_> = keys.iter().map(LockKey::to_string).collect();
+        self.noted(&names.join(" "), Call::Look).answers(self.inner.look(keys)).await
     }
 
     async fn close(&self) -> Result<()> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::{
     Attempt, Bytes, Capabilities, Claim, ClaimRequest, Error, ErrorKind, Finding, LockAdmin,
-    LockBackend, LockInfo, LockKey, Released, Renewal, Result, Victim,
+    LockBackend, LockInfo, LockKey, Released, Renewal, Result, Seen, Victim,
 };
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
@@ -161,6 +161,10 @@ impl LockBackend for Layer {
 
     async fn ping(&self) -> Result<()> {
         self.link.pass(self.inner.ping()).await
+    }
+
+    async fn look(&self, keys: &[LockKey]) -> Result<Vec<Seen>> {
+        self.link.pass(self.inner.look(keys)).await
     }
 
     async fn close(&self) -> Result<()> {

@@ -18,6 +18,7 @@ axis! {
         Detach "detach",
         Release "release",
         Ping "ping",
+        Look "look",
         Inspect "inspect",
         List "list",
         ForceRelease "force_release",

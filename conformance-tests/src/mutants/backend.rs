@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::{
     Capabilities, Claim, ClaimRequest, Error, Finding, HolderMark, LockAdmin, LockBackend,
-    LockInfo, LockKey, OwnerId, Released, Result, Victim,
+    LockInfo, LockKey, OwnerId, Released, Result, Seen, Victim,
 };
 
 use super::bug::Bug;
@@ -147,6 +147,10 @@ impl LockBackend for WrongBackend {
 
     async fn ping(&self) -> Result<()> {
         self.right.ping().await
+    }
+
+    async fn look(&self, keys: &[LockKey]) -> Result<Vec<Seen>> {
+        self.right.look(keys).await
     }
 
     async fn close(&self) -> Result<()> {

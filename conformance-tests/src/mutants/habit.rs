@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::{
     Attempt, Bytes, Capabilities, Claim, ClaimRequest, Error, ErrorKind, FencingToken, Finding,
-    LockAdmin, LockBackend, LockInfo, LockKey, OwnerId, Released, Renewal, Result, Victim,
+    LockAdmin, LockBackend, LockInfo, LockKey, OwnerId, Released, Renewal, Result, Seen, Victim,
 };
 
 use super::bug::Bug;
@@ -90,6 +90,10 @@ impl LockBackend for WrongHabit {
             self.probe().await?;
         }
         self.right.ping().await
+    }
+
+    async fn look(&self, keys: &[LockKey]) -> Result<Vec<Seen>> {
+        self.right.look(keys).await
     }
 
     async fn close(&self) -> Result<()> {

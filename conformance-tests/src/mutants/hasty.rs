@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::{
     Attempt, Busy, Bytes, Capabilities, Claim, ClaimRequest, Error, ErrorKind, Finding, LockAdmin,
-    LockBackend, LockInfo, LockKey, Released, Renewal, Result, Victim,
+    LockBackend, LockInfo, LockKey, Released, Renewal, Result, Seen, Victim,
 };
 
 use super::bug::Bug;
@@ -58,6 +58,10 @@ impl LockBackend for HastyBackend {
 
     async fn ping(&self) -> Result<()> {
         self.right.ping().await
+    }
+
+    async fn look(&self, keys: &[LockKey]) -> Result<Vec<Seen>> {
+        self.right.look(keys).await
     }
 
     async fn close(&self) -> Result<()> {

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use lock_core::{
     Attempt, Busy, Bytes, Capabilities, Claim, ClaimRequest, ClockInstant, Error, Finding,
     HolderInfo, HolderMark, LockAdmin, LockBackend, LockInfo, LockKey, OwnerId, Released, Renewal,
-    Result, Victim,
+    Result, Seen, Victim,
 };
 use tokio::sync::Notify;
 
@@ -137,6 +137,10 @@ impl LockBackend for WrongPast {
 
     async fn ping(&self) -> Result<()> {
         self.right.ping().await
+    }
+
+    async fn look(&self, keys: &[LockKey]) -> Result<Vec<Seen>> {
+        self.right.look(keys).await
     }
 
     async fn close(&self) -> Result<()> {

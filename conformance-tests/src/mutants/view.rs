@@ -10,7 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::{
     Capabilities, Claim, ClaimRequest, Error, ErrorKind, Finding, HolderInfo, HolderMark,
-    LockAdmin, LockBackend, LockInfo, LockKey, OwnerId, Released, Result, Victim,
+    LockAdmin, LockBackend, LockInfo, LockKey, OwnerId, Released, Result, Seen, Victim,
 };
 
 use super::PASSWORD;
@@ -152,6 +152,10 @@ impl LockBackend for WrongView {
             }),
             _ => self.right.ping().await,
         }
+    }
+
+    async fn look(&self, keys: &[LockKey]) -> Result<Vec<Seen>> {
+        self.right.look(keys).await
     }
 
     async fn close(&self) -> Result<()> {

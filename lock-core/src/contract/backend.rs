@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::{Capabilities, Claim, ClaimRequest, LockAdmin, LockObserver, Result};
+use crate::{
+    Capabilities, Claim, ClaimRequest, Error, LockAdmin, LockKey, LockObserver, Result, Seen,
+};
 
 /// One store, as seen by one client: used as `Arc<dyn LockBackend>`.
 ///
@@ -35,6 +37,19 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     ///
     /// Whatever any call to the store can fail with.
     async fn ping(&self) -> Result<()>;
+
+    /// Whether somebody has these locks, and by which fencing tokens, in the order of the names (clause
+    /// C18). Reads only.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) unless
+    /// [`Capabilities::look`](crate::Capabilities) is declared, and whatever any call to the store can
+    /// fail with.
+    async fn look(&self, keys: &[LockKey]) -> Result<Vec<Seen>> {
+        let _ = keys;
+        Err(Error::unsupported("this store cannot show who has a lock at this moment"))
+    }
 
     /// Ends what the client holds as a whole: sessions, leases granted ahead, pools. Claims that
     /// are still alive may fail from then on.
@@ -71,6 +86,10 @@ impl<B: LockBackend + ?Sized> LockBackend for Arc<B> {
 
     async fn ping(&self) -> Result<()> {
         (**self).ping().await
+    }
+
+    async fn look(&self, keys: &[LockKey]) -> Result<Vec<Seen>> {
+        (**self).look(keys).await
     }
 
     async fn close(&self) -> Result<()> {

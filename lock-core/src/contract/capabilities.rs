@@ -32,6 +32,8 @@ pub struct Capabilities {
     pub detachable: bool,
     /// Whether [`LockBackend::admin`](crate::LockBackend::admin) is available.
     pub inspect: bool,
+    /// Whether [`LockBackend::look`](crate::LockBackend::look) is available (clause C18).
+    pub look: bool,
     /// The shortest lease the store can keep; a shorter request is rounded up.
     pub min_ttl: Duration,
     /// The granularity of leases; a ttl between two steps is rounded up.
@@ -54,6 +56,7 @@ impl Capabilities {
             fence_block: false,
             detachable: false,
             inspect: false,
+            look: false,
             min_ttl: Duration::from_millis(10),
             ttl_step: Duration::from_millis(1),
             max_ttl: None,

@@ -103,6 +103,8 @@ pub enum Operation {
     List,
     /// Taking a lock away from its holder.
     ForceRelease,
+    /// Looking whether somebody has a lock.
+    Look,
     /// Looking for what is wrong with the store.
     Diagnose,
     /// Letting a store serve again that waits for an operator.
@@ -126,6 +128,7 @@ impl fmt::Display for Operation {
             Self::Inspect => "inspect",
             Self::List => "list",
             Self::ForceRelease => "force-release",
+            Self::Look => "look",
             Self::Diagnose => "diagnose",
             Self::Recover => "recover",
             Self::Ping => "ping",

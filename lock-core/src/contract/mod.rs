@@ -62,6 +62,14 @@
 //!   of two: the end that stands, and its own ttl from when it is carried out. The bearers of a lease
 //!   token may use different ttls, and requests arrive late: neither takes back what another call was
 //!   promised (C4).
+//! - **C18** Where [`look`](Capabilities::look) is declared, [`LockBackend::look`] answers for each name,
+//!   in the order of the names, whether somebody has it, by which fence and label, and for a free one a
+//!   floor: no earlier token of the name exceeds it, and every later one does. The answer for a name is
+//!   linearizable: it shows every grant, release and end of a lease that the store had carried out before the
+//!   look began, whoever's, and nothing that happened after it ended. A name counts as held from its grant,
+//!   also where the store has handed it to a waiter that does not know it yet; a place in a queue behind
+//!   another is no hold. A look writes nothing, wakes nobody, and takes as many requests for one name as for
+//!   64. The names need not be seen at one moment.
 //!
 //! # Cohorts
 //!
@@ -151,6 +159,7 @@ mod claim;
 mod error;
 mod fence;
 mod key;
+mod look;
 mod rng;
 
 pub use admin::{Finding, Severity};
@@ -170,4 +179,5 @@ pub use fence::{FenceCheck, FencingToken};
 pub use key::LockKey;
 pub use key::OwnerId;
 pub(crate) use key::check_part;
+pub use look::Seen;
 pub use rng::{OsRng, Rng, jitter};

@@ -40,7 +40,7 @@ use self::link::wait_until;
 use self::store::{Flavour, MemoryStore};
 use crate::{
     Binding, Capabilities, Claim, ClaimRequest, Clock, DataLoss, Fencing, HolderMark, LockAdmin,
-    LockBackend, LockInfo, LockKey, Released, Result, SystemClock, Victim, Wake,
+    LockBackend, LockInfo, LockKey, Released, Result, Seen, SystemClock, Victim, Wake,
 };
 
 /// A client of a store in the memory of this process.
@@ -154,6 +154,7 @@ impl LockBackend for MemoryBackend {
         can.fence_block = true;
         can.detachable = true;
         can.inspect = true;
+        can.look = true;
         can.loses_data_on = &[DataLoss::Restart];
         can
     }
@@ -164,6 +165,11 @@ impl LockBackend for MemoryBackend {
 
     async fn ping(&self) -> Result<()> {
         request(&self.link, &self.store, |_| ()).await
+    }
+
+    async fn look(&self, keys: &[LockKey]) -> Result<Vec<Seen>> {
+        let keys = keys.to_vec();
+        request(&self.link, &self.store, move |store| store.look(&keys)).await?
     }
 
     fn admin(&self) -> Option<&dyn LockAdmin> {

@@ -12,7 +12,7 @@ use tokio::task::AbortHandle;
 use crate::contract::Fences;
 use crate::{
     Attempt, Busy, ClaimRequest, Clock, ClockInstant, FencingToken, HolderInfo, LockInfo, LockKey,
-    OwnerId, Released, Renewal, Result, Resume,
+    OwnerId, Released, Renewal, Result, Resume, Seen,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -212,6 +212,23 @@ impl MemoryStore {
                 let known = self.flavour == Flavour::Queued;
                 (holder.is_some() || waiters > 0)
                     .then(|| LockInfo::new(key.clone(), holder, known.then_some(waiters)))
+            })
+            .collect()
+    }
+
+    pub(super) fn look(&self, keys: &[LockKey]) -> Result<Vec<Seen>> {
+        let now = self.clock.now();
+        let mut data = self.data.lock();
+        keys.iter()
+            .map(|key| {
+                data.settle(key, now)?;
+                let holder = data.locks.get(key).and_then(|line| line.holder.as_ref());
+                Ok(match holder {
+                    Some((entry, fences)) => {
+                        Seen::Held { fence: Some(fences.first), label: entry.request.label.clone() }
+                    }
+                    None => Seen::Free { floor: FencingToken::new(data.last_fence).ok() },
+                })
             })
             .collect()
     }

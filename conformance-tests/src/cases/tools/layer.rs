@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use lock_core::{
-    Attempt, Bytes, Capabilities, Claim, ClaimRequest, LockAdmin, LockBackend, Released, Renewal,
-    Result,
+    Attempt, Bytes, Capabilities, Claim, ClaimRequest, LockAdmin, LockBackend, LockKey, Released,
+    Renewal, Result, Seen,
 };
 
 /// A layer that changes nothing, and counts the calls of claims. A backend that recognises its own
@@ -41,6 +41,10 @@ impl LockBackend for Forward {
 
     async fn ping(&self) -> Result<()> {
         self.inner.ping().await
+    }
+
+    async fn look(&self, keys: &[LockKey]) -> Result<Vec<Seen>> {
+        self.inner.look(keys).await
     }
 
     async fn close(&self) -> Result<()> {

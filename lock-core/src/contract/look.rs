@@ -1,0 +1,24 @@
+//! What a look at a name shows.
+
+use crate::FencingToken;
+
+/// What [`LockBackend::look`](crate::LockBackend::look) has seen of one name (clause C18).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Seen {
+    /// Somebody has the lock: a holder, or a waiter whom the store has handed it and who may not know
+    /// yet.
+    Held {
+        /// The fencing token of the hold, the first one of a block; `None` for a client of another kind,
+        /// which has none.
+        fence: Option<FencingToken>,
+        /// The label of the holder.
+        label: Option<String>,
+    },
+    /// Nobody has it.
+    Free {
+        /// No earlier token of the name is greater, and every later one is. `None` if no token has been
+        /// given so far: every one is later.
+        floor: Option<FencingToken>,
+    },
+}
