@@ -219,6 +219,16 @@ impl Held {
         self.0.validity().at_risk = at_risk;
     }
 
+    /// The token that is cancelled on loss; this `new` one from now on, if there is none yet.
+    pub(crate) fn loss_token(&self, new: impl FnOnce() -> CancellationToken) -> CancellationToken {
+        let mut validity = self.0.validity();
+        let token = validity.token.get_or_insert_with(new).clone();
+        if validity.lost.is_some() {
+            token.cancel();
+        }
+        token
+    }
+
     /// Ends the hold for `reason`, unless it has ended. Returns why it had ended before.
     pub(crate) fn lose(&self, reason: LostReason) -> Option<LostReason> {
         let mut validity = self.0.validity();
@@ -353,12 +363,7 @@ impl LostSignal {
     /// ```
     #[must_use = "a token does nothing unless it is asked or awaited"]
     pub fn cancellation_token(&self) -> CancellationToken {
-        let mut validity = self.0.0.validity();
-        let token = validity.token.get_or_insert_default().clone();
-        if validity.lost.is_some() {
-            token.cancel();
-        }
-        token.child_token()
+        self.0.loss_token(CancellationToken::new).child_token()
     }
 
     /// Waits until the lock is lost. Fires a moment before the end of validity by the clock alone, and

@@ -36,7 +36,7 @@ use crate::{
 #[derive(Clone, Debug)]
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct Lock {
-    client: Arc<Client>,
+    pub(crate) client: Arc<Client>,
     key: LockKey,
     options: Options,
     label: Option<Arc<str>>,
@@ -337,7 +337,7 @@ impl Lock {
         blocking::wait(&self.client, self.try_acquire())
     }
 
-    async fn take(&self, patience: Patience) -> Result<LockGuard> {
+    pub(crate) async fn take(&self, patience: Patience) -> Result<LockGuard> {
         let taken = async {
             let owner = OwnerId::generate(&*self.client.rng)?;
             let (request, terms) = self.request(owner)?;
@@ -374,12 +374,15 @@ impl Lock {
         }
     }
 
+    /// What it asks for, checked and rounded.
+    pub(crate) fn terms(&self) -> Result<LockTerms> {
+        let Client { defaults, capabilities, backend, .. } = &*self.client;
+        self.options.terms(defaults, capabilities, backend.name(), self.label.clone())
+    }
+
     fn request(&self, owner: OwnerId) -> Result<(ClaimRequest, LockTerms)> {
         check_part("label", self.label.as_deref().unwrap_or_default())?;
-        let terms = {
-            let Client { defaults, capabilities, backend, .. } = &*self.client;
-            self.options.terms(defaults, capabilities, backend.name(), self.label.clone())?
-        };
+        let terms = self.terms()?;
         let request = ClaimRequest::new(self.key.clone(), owner, terms.ttl)
             .with_call_timeout(terms.call_timeout)
             .with_fences(terms.cohort)

@@ -9,12 +9,16 @@ mod blocking;
 mod cohort;
 mod in_place;
 mod keeper;
+mod kinds_all;
 mod lease;
 mod outage;
 mod overrun;
 mod smoke;
 mod standstill;
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use lock_core::Locks;
@@ -29,4 +33,18 @@ fn virtual_locks(store: MemoryBackend) -> (MemoryBackend, Locks, TokioClock) {
     let clock = TokioClock::default();
     let store = store.with_clock(clock);
     (store.clone(), Locks::builder(store).clock(clock).build().unwrap(), clock)
+}
+
+/// Polls a call so many times, and drops it unless it is done then.
+async fn dropped_after<T>(polls: usize, call: impl Future<Output = T>) -> Option<T> {
+    let (mut call, mut left) = (pin!(call), polls);
+    poll_fn(|cx| {
+        left -= 1;
+        match call.as_mut().poll(cx) {
+            Poll::Ready(done) => Poll::Ready(Some(done)),
+            Poll::Pending if left == 0 => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
 }

@@ -1,0 +1,785 @@
+//! Several locks that are taken together, or not at all.
+
+use std::future::{Future, IntoFuture, poll_fn};
+use std::ops::Deref;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, SystemTime};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::keeper::{Client, Patience};
+use crate::{
+    ClockInstant, Effect, Error, ErrorKind, FencingToken, Held, Lock, LockGuard, LockKey,
+    LockState, Locks, LostReason, LostSignal, Operation, Released, Result, blocking,
+};
+
+impl Locks {
+    /// The locks with these names, to be taken together. Doubles count once, and the order of the
+    /// names does not matter. Nothing is sent until the set is acquired.
+    ///
+    /// ```
+    /// # use lock_core::{Locks, testing::MemoryBackend};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let locks = Locks::new(MemoryBackend::queued());
+    /// // A transfer between two accounts, in whichever direction.
+    /// let both = locks.all(["account:7", "account:3"])?;
+    /// let guard = both.acquire().await?;
+    /// println!("fences {} and {}", guard.token("account:3")?, guard.token("account:7")?);
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for a bad [name](Self::named), and unless there are
+    /// 1 to 64 different ones.
+    pub fn all<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> Result<LockSet> {
+        let mut locks: Vec<_> =
+            names.into_iter().map(|name| self.named(name)).collect::<Result<_>>()?;
+        locks.sort_by(|one, other| one.key().cmp(other.key()));
+        locks.dedup_by(|one, other| one.key() == other.key());
+        match locks.len() {
+            1..=LockSet::MOST_NAMES => Ok(LockSet { client: Arc::clone(&self.0), locks }),
+            0 => Err(Error::invalid("a set of locks has no name: give it at least one")),
+            many => Err(Error::invalid(format!(
+                "a set of {many} locks is too large, the limit is {}: take fewer, or one lock that stands for all",
+                LockSet::MOST_NAMES
+            ))),
+        }
+    }
+}
+
+/// Several locks that are taken together, from [`Locks::all`]. Cheap to create; creating one sends
+/// nothing, and it can be acquired any number of times. The settings are those of [`Lock`], for each
+/// of the locks.
+///
+/// The locks are taken one after the other, in the order of their names as bytes. If one of them
+/// cannot be had, those that are held already are released before the call returns, so it returns all
+/// of them or none.
+///
+/// ```
+/// use std::time::Duration;
+/// use lock_core::{ErrorKind, Locks, testing::MemoryBackend};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+/// # let locks = Locks::new(MemoryBackend::queued());
+/// let theirs = locks.named("b")?.acquire().await?;
+/// let set = locks.all(["c", "b", "a"])?.ttl(Duration::from_secs(10));
+/// let error = set.acquire_timeout(Duration::from_millis(20)).await.unwrap_err();
+/// assert_eq!((error.kind(), error.key()), (ErrorKind::NotAcquired, Some("b")));
+/// assert!(locks.named("a")?.try_acquire().await?.is_some(), "nothing is half held");
+/// theirs.release().await?;
+/// set.acquire().await?.release().await?;
+/// # Ok(()) }
+/// ```
+///
+/// # Deadlocks
+///
+/// Callers that take all their locks of a store by one set at a time never wait for each other in a
+/// circle, whatever their names are. That holds only if they hold nothing else of this store
+/// meanwhile. A set is not re-entrant, no more than a [`Lock`] is: a task that holds `named("a")` and then takes
+/// a set with `a` in it waits for itself, and one that holds a set and takes a further lock may wait
+/// for a task that waits for it. Where that cannot be ruled out, use
+/// [`acquire_timeout`](Self::acquire_timeout), and release all before trying again.
+#[derive(Clone, Debug)]
+#[must_use = "a set of locks does nothing until it is acquired"]
+pub struct LockSet {
+    client: Arc<Client>,
+    /// In the order in which they are taken.
+    locks: Vec<Lock>,
+}
+
+impl LockSet {
+    const MOST_NAMES: usize = 64;
+
+    fn each(mut self, set: impl Fn(Lock) -> Lock) -> Self {
+        self.locks = self.locks.into_iter().map(set).collect();
+        self
+    }
+
+    /// As [`Lock::ttl`]. The locks that are taken first are renewed while the others are waited for.
+    pub fn ttl(self, ttl: Duration) -> Self {
+        self.each(|lock| lock.ttl(ttl))
+    }
+
+    /// As [`Lock::renew_every`].
+    pub fn renew_every(self, every: Duration) -> Self {
+        self.each(|lock| lock.renew_every(every))
+    }
+
+    /// As [`Lock::no_renew`]. The ttl of each lock counts from its own grant, so the wait for the
+    /// others uses it up: if it ends first, the acquisition fails.
+    pub fn no_renew(self) -> Self {
+        self.each(Lock::no_renew)
+    }
+
+    /// As [`Lock::max_hold`]. It counts from the grant of the first lock, and so includes the wait
+    /// for the others: if it ends first, the acquisition fails.
+    pub fn max_hold(self, limit: Duration) -> Self {
+        self.each(|lock| lock.max_hold(limit))
+    }
+
+    /// As [`Lock::label`].
+    pub fn label(self, label: impl AsRef<str>) -> Self {
+        let label = label.as_ref();
+        self.each(|lock| lock.label(label))
+    }
+
+    /// The locks, in the order in which they are taken.
+    pub fn keys(&self) -> impl Iterator<Item = &LockKey> {
+        self.locks.iter().map(Lock::key)
+    }
+
+    /// Takes all of the locks, waiting for as long as it takes.
+    ///
+    /// ```
+    /// # use lock_core::{Locks, testing::MemoryBackend};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let locks = Locks::new(MemoryBackend::queued());
+    /// let guard = locks.all(["order:42", "stock:7"])?.acquire().await?;
+    /// for (key, fence) in guard.tokens()? {
+    ///     println!("{key} is held, fence {fence}");
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Lock::acquire`], for the lock that the error [names](Error::key), and
+    /// [`Lost`](ErrorKind::Lost) if one of the locks is lost while the others are waited for. The call
+    /// returns when those that were held are released, after one call to the store at the latest. What
+    /// that leaves in doubt, and the lock that failed, are cleaned up in the background.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: anything that a dropped call had taken is released in the background. Else as
+    /// [`Lock::acquire`].
+    pub async fn acquire(&self) -> Result<LockSetGuard> {
+        self.take(Patience::Forever).await
+    }
+
+    /// Takes all of the locks, waiting for at most `limit` for all of them together. With a limit of
+    /// zero it is [`try_acquire`](Self::try_acquire).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// # use lock_core::{Locks, testing::MemoryBackend};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let locks = Locks::new(MemoryBackend::queued());
+    /// # let _theirs = locks.named("stock:7")?.label("packing").acquire().await?;
+    /// let both = locks.all(["order:42", "stock:7"])?;
+    /// let busy = both.acquire_timeout(Duration::from_millis(20)).await.unwrap_err();
+    /// assert_eq!(busy.key(), Some("stock:7"));
+    /// assert_eq!(busy.holder().and_then(|holder| holder.label.as_deref()), Some("packing"));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Lock::acquire_timeout`] and [`acquire`](Self::acquire).
+    /// [`NotAcquired`](ErrorKind::NotAcquired) names the lock that was waited for when the time ran
+    /// out, and [its holder](Error::holder). The release of the others takes up to one call to the
+    /// store more.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    pub async fn acquire_timeout(&self, limit: Duration) -> Result<LockSetGuard> {
+        self.take(if limit.is_zero() {
+            Patience::Try
+        } else {
+            Patience::Until(self.client.clock.now() + limit)
+        })
+        .await
+    }
+
+    /// Takes all of the locks if all of them are free; `None` if another client holds one. None is
+    /// waited for.
+    ///
+    /// ```
+    /// # use lock_core::{Locks, testing::MemoryBackend};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let locks = Locks::new(MemoryBackend::queued());
+    /// let Some(guard) = locks.all(["order:42", "stock:7"])?.try_acquire().await? else {
+    ///     return Ok(()); // another worker has one of them, and this one has none
+    /// };
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Lock::try_acquire`], for each of the locks, and of [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    pub async fn try_acquire(&self) -> Result<Option<LockSetGuard>> {
+        match self.take(Patience::Try).await {
+            Err(busy) if busy.kind() == ErrorKind::NotAcquired => Ok(None),
+            taken => taken.map(Some),
+        }
+    }
+
+    /// Takes all of the locks, runs `body` under them, then releases them. If one is lost, the body
+    /// is dropped at its next await.
+    ///
+    /// ```
+    /// # use lock_core::{Locks, testing::MemoryBackend};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let locks = Locks::new(MemoryBackend::queued());
+    /// let fence = locks.all(["a", "b"])?.run(async |held| held.token("b")).await??;
+    /// # assert!(fence.get() > 0);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`acquire`](Self::acquire) and [`LockSetGuard::run`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it drops the body, and releases the locks in the background.
+    pub async fn run<T, F>(&self, body: F) -> Result<T>
+    where
+        F: AsyncFnOnce(HeldSet) -> T,
+    {
+        self.acquire().await?.run(body).await
+    }
+
+    /// Like [`run`](Self::run), but only if all of the locks are free; `None` if another client holds
+    /// one.
+    ///
+    /// ```
+    /// # use lock_core::{Locks, testing::MemoryBackend};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let locks = Locks::new(MemoryBackend::queued());
+    /// assert_eq!(locks.all(["a", "b"])?.try_run(async |_| "done").await?, Some("done"));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`try_acquire`](Self::try_acquire) and [`LockSetGuard::run`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`run`](Self::run).
+    pub async fn try_run<T, F>(&self, body: F) -> Result<Option<T>>
+    where
+        F: AsyncFnOnce(HeldSet) -> T,
+    {
+        match self.try_acquire().await? {
+            Some(guard) => guard.run(body).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// [`acquire`](Self::acquire) for a thread that runs no async code: see
+    /// [`Lock::acquire_blocking`].
+    ///
+    /// ```
+    /// use lock_core::{Locks, testing::MemoryBackend};
+    ///
+    /// fn main() -> lock_core::Result<()> {
+    ///     let locks = Locks::new(MemoryBackend::queued());
+    ///     locks.all(["a", "b"])?.acquire_blocking()?.release_blocking()?;
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`acquire`](Self::acquire), and as [`Lock::acquire_blocking`].
+    pub fn acquire_blocking(&self) -> Result<LockSetGuard> {
+        blocking::wait(&self.client, self.acquire())
+    }
+
+    /// [`acquire_timeout`](Self::acquire_timeout) for a thread that runs no async code.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`acquire_timeout`](Self::acquire_timeout), and as [`Lock::acquire_blocking`].
+    pub fn acquire_timeout_blocking(&self, limit: Duration) -> Result<LockSetGuard> {
+        blocking::wait(&self.client, self.acquire_timeout(limit))
+    }
+
+    /// [`try_acquire`](Self::try_acquire) for a thread that runs no async code.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`try_acquire`](Self::try_acquire), and as [`Lock::acquire_blocking`].
+    pub fn try_acquire_blocking(&self) -> Result<Option<LockSetGuard>> {
+        blocking::wait(&self.client, self.try_acquire())
+    }
+
+    async fn take(&self, patience: Patience) -> Result<LockSetGuard> {
+        let mut guards = Guards::default();
+        for lock in &self.locks {
+            let signal = guards.held().lost();
+            let next = tokio::select! {
+                biased;
+                next = self.take_next(lock, &guards, patience) => next,
+                (key, reason) = signal.wait() => {
+                    Err(self.client.describe(Error::lost(reason), Operation::Acquire, &key))
+                }
+            };
+            match next {
+                Ok(guard) => guards.0.push(guard),
+                Err(error) => {
+                    guards.release().await;
+                    return Err(error);
+                }
+            }
+        }
+        let held = guards.held();
+        // Where the last lock was there at once, nobody has waited for the signal.
+        if let Some((key, reason)) = held.lost().loss() {
+            guards.release().await;
+            return Err(self.client.describe(Error::lost(reason), Operation::Acquire, &key));
+        }
+        Ok(LockSetGuard { held, guards, client: Arc::clone(&self.client) })
+    }
+
+    async fn take_next(
+        &self,
+        lock: &Lock,
+        guards: &Guards,
+        patience: Patience,
+    ) -> Result<LockGuard> {
+        // A request that has no time for its answer would blame the store.
+        if let Patience::Until(deadline) = patience
+            && !guards.0.is_empty()
+            && self.client.clock.now() >= deadline
+        {
+            let text = "the locks before it have taken all of the time";
+            let error = Error::new(ErrorKind::NotAcquired, text);
+            return Err(self.client.describe(error, Operation::Acquire, lock.key()));
+        }
+        lock.take(patience).await
+    }
+}
+
+/// The guards of a set, in the order in which they were taken. They are given up in reverse: whoever
+/// waits for the first of them then finds the others free.
+#[derive(Debug, Default)]
+struct Guards(Vec<LockGuard>);
+
+impl Guards {
+    fn held(&self) -> HeldSet {
+        HeldSet(self.0.iter().map(|guard| guard.held().clone()).collect())
+    }
+
+    /// The releases begin in this order, and none waits for the one before: so a store that is
+    /// silent costs the time of one call.
+    async fn release(mut self) -> Vec<Result<Released>> {
+        all(std::mem::take(&mut self.0).into_iter().rev().map(LockGuard::release)).await
+    }
+}
+
+impl Drop for Guards {
+    fn drop(&mut self) {
+        while let Some(last) = self.0.pop() {
+            drop(last);
+        }
+    }
+}
+
+/// Several locks that are held together, renewed in the background until the guard is dropped or
+/// released.
+///
+/// It dereferences to [`HeldSet`], which answers for all of the locks: once one of them is lost, so is
+/// the set. The others are still renewed then, until the guard is dropped or released. Dropping it
+/// releases them in the background, as that of a [`LockGuard`] does.
+///
+/// ```
+/// use lock_core::{LockState, Locks, testing::MemoryBackend};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+/// # let store = MemoryBackend::queued();
+/// # let locks = Locks::new(store.clone());
+/// let guard = locks.all(["a", "b"])?.acquire().await?;
+/// assert_eq!(guard.check().await?, LockState::Secure);
+/// store.lose_now("b");
+/// let error = guard.check().await.unwrap_err();
+/// assert_eq!(error.key(), Some("b"));
+/// assert!(guard.token("a").is_err(), "one is lost, so the set is");
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+#[must_use = "dropping the guard releases the locks"]
+pub struct LockSetGuard {
+    held: HeldSet,
+    guards: Guards,
+    client: Arc<Client>,
+}
+
+impl LockSetGuard {
+    /// A view of these holds to pass around; it does not keep the locks.
+    pub fn held(&self) -> &HeldSet {
+        &self.held
+    }
+
+    /// Releases all of the locks, the last one first, and waits for the store's answers.
+    /// [`AlreadyGone`](Released::AlreadyGone) if the store said so of any of them.
+    ///
+    /// ```
+    /// # use lock_core::{Locks, Released, testing::MemoryBackend};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let locks = Locks::new(MemoryBackend::queued());
+    /// let guard = locks.all(["a", "b"])?.acquire().await?;
+    /// assert_eq!(guard.release().await?, Released::Freed);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`LockGuard::release`]. Each lock is released whatever becomes of the others, and the error
+    /// tells of all that failed; its kind is [`Lost`](ErrorKind::Lost) if one of them was lost.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: the locks are released in the background.
+    pub async fn release(self) -> Result<Released> {
+        let answers = self.guards.release().await;
+        let released = settle(&self.client, Operation::Release, answers)?;
+        let all_freed = released.iter().all(|released| *released == Released::Freed);
+        Ok(if all_freed { Released::Freed } else { Released::AlreadyGone })
+    }
+
+    /// Renews all of the locks now, in addition to the background renewals.
+    ///
+    /// ```
+    /// # use lock_core::{Locks, testing::MemoryBackend};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let locks = Locks::new(MemoryBackend::queued());
+    /// let guard = locks.all(["a", "b"])?.no_renew().acquire().await?;
+    /// guard.renew().await?; // before a long step: now they last for a whole ttl
+    /// assert!(guard.remaining().as_secs() > 20);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`LockGuard::renew`], told as by [`release`](Self::release).
+    ///
+    /// # Cancel safety
+    ///
+    /// If dropped, each renewal may or may not have happened.
+    pub async fn renew(&self) -> Result<LockState> {
+        let answers = all(self.guards.0.iter().map(LockGuard::renew)).await;
+        settle(&self.client, Operation::Renew, answers)?;
+        Ok(self.state())
+    }
+
+    /// Asks the store whether all of the locks are still held.
+    ///
+    /// ```
+    /// # use lock_core::{LockState, Locks, testing::MemoryBackend};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let locks = Locks::new(MemoryBackend::queued());
+    /// let guard = locks.all(["a", "b"])?.acquire().await?;
+    /// assert_eq!(guard.check().await?, LockState::Secure);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`LockGuard::check`], told as by [`release`](Self::release).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe.
+    pub async fn check(&self) -> Result<LockState> {
+        let answers = all(self.guards.0.iter().map(LockGuard::check)).await;
+        settle(&self.client, Operation::Check, answers)?;
+        Ok(self.state())
+    }
+
+    /// Runs `body` under the locks, then releases them. If one is lost, the body is dropped at its
+    /// next await.
+    ///
+    /// ```
+    /// # use lock_core::{Locks, testing::MemoryBackend};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let locks = Locks::new(MemoryBackend::queued());
+    /// let guard = locks.all(["a", "b"])?.acquire().await?;
+    /// let moved = guard.run(async |held| held.tokens().map(Iterator::count)).await??;
+    /// assert_eq!(moved, 2);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](ErrorKind::Lost), naming the lock, if one was lost before the body ended. If the body
+    /// ended in time, its value is returned even if a release then fails; the failure is reported as a
+    /// `tracing` event.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it drops the body, and releases the locks in the background.
+    pub async fn run<T, F>(self, body: F) -> Result<T>
+    where
+        F: AsyncFnOnce(HeldSet) -> T,
+    {
+        let signal = self.lost();
+        let value = tokio::select! {
+            biased;
+            (key, reason) = signal.wait() => Err(Error::lost(reason).for_key(&key)),
+            // A body that never yields can outlast a lock.
+            value = body(self.held.clone()) => self.held.check_state().map(|()| value),
+        };
+        let value = value.map_err(|error| error.on_backend(self.client.backend.name()))?;
+        if let Err(error) = self.release().await {
+            tracing::warn!(target: "distlock", %error, "the work is done, but its locks were not released cleanly");
+        }
+        Ok(value)
+    }
+
+    /// [`release`](Self::release) for a thread that runs no async code.
+    ///
+    /// # Errors
+    ///
+    /// As [`release`](Self::release), and [`NoAnswer`](ErrorKind::NoAnswer) as
+    /// [`Lock::acquire_blocking`].
+    pub fn release_blocking(self) -> Result<Released> {
+        let client = Arc::clone(&self.client);
+        blocking::wait(&client, self.release())
+    }
+}
+
+impl Deref for LockSetGuard {
+    type Target = HeldSet;
+
+    fn deref(&self) -> &HeldSet {
+        &self.held
+    }
+}
+
+/// A view of several locks that are held together. Cheap to clone.
+///
+/// ```
+/// use lock_core::{HeldSet, Locks, testing::MemoryBackend};
+///
+/// /// A step of the work, somewhere deep inside: it stops if one of the locks is gone.
+/// fn step(held: &HeldSet) -> lock_core::Result<u64> {
+///     Ok(held.token("stock:7")?.get())
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+/// # let locks = Locks::new(MemoryBackend::queued());
+/// let guard = locks.all(["order:42", "stock:7"])?.acquire().await?;
+/// let held = guard.held().clone();
+/// step(&held)?;
+/// guard.release().await?;
+/// assert!(step(&held).is_err());
+/// # Ok(()) }
+/// ```
+///
+/// It stays accurate for as long as it lives, but does not keep the locks: only the guard does.
+/// Everything here is answered from the local clock and never waits.
+#[derive(Clone, Debug)]
+pub struct HeldSet(Arc<[Held]>);
+
+impl HeldSet {
+    /// The locks, ordered by name.
+    pub fn keys(&self) -> impl Iterator<Item = &LockKey> {
+        self.0.iter().map(Held::key)
+    }
+
+    /// The fencing token of the lock with this name, without the prefix, to be presented to the resource
+    /// that it protects.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](ErrorKind::Lost) if any of the locks is no longer held;
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for a name that is not in the set.
+    pub fn token(&self, name: impl AsRef<str>) -> Result<FencingToken> {
+        let name = name.as_ref();
+        let found = self.tokens()?.find(|(key, _)| key.name() == name);
+        found.map(|(_, token)| token).ok_or_else(|| {
+            Error::invalid(format!(
+                "{name:?} is not in this set of locks: ask for a name with which the set was made"
+            ))
+        })
+    }
+
+    /// The fencing tokens of all locks.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](ErrorKind::Lost) if any of the locks is no longer held.
+    pub fn tokens(&self) -> Result<impl Iterator<Item = (&LockKey, FencingToken)>> {
+        self.check_state()?;
+        Ok(self.0.iter().map(|held| (held.key(), held.fence())))
+    }
+
+    /// How long the store keeps each of the locks after a renewal, as [`Held::ttl`].
+    pub fn ttl(&self) -> Duration {
+        self.0.iter().map(Held::ttl).min().unwrap_or_default()
+    }
+
+    /// The time until which all of the locks count as held: the earliest of [`Held::valid_until`].
+    pub fn valid_until(&self) -> ClockInstant {
+        self.0.iter().map(Held::valid_until).min().unwrap_or(ClockInstant::FAR_FUTURE)
+    }
+
+    /// [`valid_until`](Self::valid_until) on the wall clock, for people and logs.
+    pub fn valid_until_wall_clock(&self) -> SystemTime {
+        let ends = self.0.iter().map(Held::valid_until_wall_clock);
+        ends.min().unwrap_or(SystemTime::UNIX_EPOCH)
+    }
+
+    /// How much longer all of the locks count as held; zero once one is lost.
+    pub fn remaining(&self) -> Duration {
+        self.0.iter().map(Held::remaining).min().unwrap_or_default()
+    }
+
+    /// Held, at risk or lost, by the local clock: the worst of all. Of several that are lost, the
+    /// first one says why.
+    pub fn state(&self) -> LockState {
+        match self.first_loss() {
+            Some((_, reason)) => LockState::Lost(reason),
+            None if self.0.iter().any(|held| held.state() == LockState::AtRisk) => {
+                LockState::AtRisk
+            }
+            None => LockState::Secure,
+        }
+    }
+
+    /// A signal that fires when the first of the locks is lost, in time as [`Held::lost`].
+    pub fn lost(&self) -> SetLostSignal {
+        SetLostSignal(self.clone())
+    }
+
+    fn check_state(&self) -> Result<()> {
+        match self.first_loss() {
+            Some((held, reason)) => Err(Error::lost(reason).for_key(held.key())),
+            None => Ok(()),
+        }
+    }
+
+    /// Those that are still held are released at the very moment at which the guard is.
+    fn first_loss(&self) -> Option<(&Held, LostReason)> {
+        let lost = self.0.iter().filter_map(|held| Some((held, held.lost().reason()?)));
+        lost.min_by_key(|(held, reason)| (held.valid_until(), *reason == LostReason::Released))
+    }
+}
+
+/// Fires when the first of several locks is lost; awaiting it returns which one, and the reason. Cheap
+/// to clone, and any number of tasks may await it.
+///
+/// ```
+/// # use lock_core::{Locks, LostReason, memory::MemoryBackend};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+/// # let store = MemoryBackend::queued();
+/// # let locks = Locks::new(store.clone());
+/// let guard = locks.all(["a", "b"])?.acquire().await?;
+/// # store.lose_now("b");
+/// tokio::select! {
+///     (key, reason) = guard.lost() => {
+///         assert_eq!((key.name(), reason), ("b", LostReason::Taken));
+///     }
+///     () = async { /* the work */ std::future::pending().await } => {}
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a signal does nothing unless it is awaited or asked"]
+pub struct SetLostSignal(HeldSet);
+
+impl SetLostSignal {
+    /// Which lock was lost first, and why, if one is.
+    pub fn loss(&self) -> Option<(LockKey, LostReason)> {
+        self.0.first_loss().map(|(held, reason)| (held.key().clone(), reason))
+    }
+
+    /// A token that is cancelled when the first of the locks is lost: see
+    /// [`LostSignal::cancellation_token`].
+    #[must_use = "a token does nothing unless it is asked or awaited"]
+    pub fn cancellation_token(&self) -> CancellationToken {
+        // All of them have the one that the first of them has.
+        let mut shared = CancellationToken::new();
+        for held in &*self.0.0 {
+            shared = held.loss_token(|| shared);
+        }
+        shared.child_token()
+    }
+
+    /// Waits until the first of the locks is lost: see [`LostSignal::wait`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe.
+    pub async fn wait(&self) -> (LockKey, LostReason) {
+        let signals: Vec<_> = self.0.0.iter().map(Held::lost).collect();
+        loop {
+            if let Some(loss) = self.loss() {
+                return loss;
+            }
+            any(signals.iter().map(LostSignal::wait)).await;
+        }
+    }
+}
+
+impl IntoFuture for SetLostSignal {
+    type Output = (LockKey, LostReason);
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move { self.wait().await })
+    }
+}
+
+/// What all of the locks have answered, or one error that tells of all that failed. Its kind is that
+/// of a loss, if there is one, else of the first failure.
+fn settle<T>(client: &Client, operation: Operation, answers: Vec<Result<T>>) -> Result<Vec<T>> {
+    let asked = answers.len();
+    let (mut values, mut errors) = (Vec::new(), Vec::new());
+    for answer in answers {
+        answer.map_or_else(|error| errors.push(error), |value| values.push(value));
+    }
+    let worst = match &*errors {
+        [] => return Ok(values),
+        [only] => return Err(only.clone()),
+        [first, ..] => errors.iter().find(|error| error.lost_reason().is_some()).unwrap_or(first),
+    };
+    let told: Vec<_> = errors.iter().map(Error::to_string).collect();
+    let text = format!("{} of {asked} locks failed: {}", errors.len(), told.join("; "));
+    let error = Error::new(worst.kind(), text)
+        .with_retryable(errors.iter().all(Error::is_retryable))
+        .in_operation(operation)
+        .on_backend(client.backend.name());
+    let is_known = errors.iter().all(|error| error.effect() == Effect::None);
+    Err(if is_known { error } else { error.with_unknown_effect() })
+}
+
+/// Polls all of these, which begin in this order, until each has ended.
+async fn all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
+    let mut running: Vec<_> = futures.map(Box::pin).collect();
+    let mut ended: Vec<_> = running.iter().map(|_| None).collect();
+    poll_fn(|cx| {
+        for (future, output) in running.iter_mut().zip(&mut ended) {
+            if output.is_none()
+                && let Poll::Ready(value) = future.as_mut().poll(cx)
+            {
+                *output = Some(value);
+            }
+        }
+        if ended.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    ended.into_iter().flatten().collect()
+}
+
+/// Polls all of these until one has ended.
+async fn any<F: Future>(futures: impl Iterator<Item = F>) -> F::Output {
+    let mut running: Vec<_> = futures.map(Box::pin).collect();
+    poll_fn(|cx| {
+        let mut polled = running.iter_mut().map(|future| future.as_mut().poll(cx));
+        polled.find(Poll::is_ready).unwrap_or(Poll::Pending)
+    })
+    .await
+}
