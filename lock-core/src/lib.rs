@@ -9,7 +9,7 @@
 //!   behind others of its process in `line`; `call` lets a call end, and gives up one that overruns; `holding` keeps
 //!   a hold alive, at the times in `schedule`; `leaving` gives it up, and releases until nothing is in doubt;
 //!   `polling` says who runs a keeper, a caller or a task; `client` has what the keepers of one `Locks` share
-//! - `kinds` — several locks at once, made of exclusive locks
+//! - `kinds` — several locks at once, and elections, made of exclusive locks
 //! - `hold` — whether a lock is held, decided by the clock; the token that hands it over; `rules` by which it is passed on
 //! - `blocking` — the same for threads that run no async code
 //! - `in_doubt`, `backoff` — what may still take effect in the store, and pauses
@@ -60,7 +60,10 @@ pub use contract::{
     LockBackend, LockInfo, LockKey, LockLayer, LostReason, Mode, Operation, OsRng, OwnerId,
     Released, Renewal, Result, Resume, Rng, Seen, Severity, Victim, Wake, jitter,
 };
-pub use kinds::{HeldSet, LockSet, LockSetGuard, SetLostSignal};
+pub use kinds::{
+    Election, HeldSet, Leader, Leadership, LockSet, LockSetGuard, Observation, Observer,
+    SetLostSignal,
+};
 pub use locks::{
     DetachError, Health, Held, LeaseToken, Lock, LockGuard, LockState, Locks, LocksBuilder,
     LostSignal, RenewedLease,

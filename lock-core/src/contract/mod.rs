@@ -121,7 +121,7 @@
 //!   client that makes the first entry; but never a clock alone: a token is above the last one that
 //!   the store knows, whatever any clock says (C9). A clock only keeps the tokens rising across a
 //!   loss of data or a move to another store.
-//! - **What limits `ping`, inspection and `close`?** They have no claim, so the core drops them
+//! - **What limits `ping`, `look`, inspection and `close`?** They have no claim, so the core drops them
 //!   after the [`call_timeout`](crate::LocksBuilder::call_timeout) of the `Locks`, or after 5 s;
 //!   `close` has the time its caller allows, if that is longer.
 //! - **How many requests may a claim make?** A few for each call; while `changed` waits, no more than

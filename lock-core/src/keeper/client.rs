@@ -13,12 +13,13 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::call::no_answer;
 use super::line::LocalLines;
 use super::polling::KeeperRuntime;
-use crate::hold::Defaults;
+use crate::hold::{Defaults, Options};
 use crate::{
     Capabilities, Clock, ClockInstant, Error, ErrorKind, LockBackend, LockEvent, LockKey,
-    LockObserver, Operation, Result, Rng,
+    LockObserver, Operation, Result, Rng, Seen,
 };
 
 #[derive(Debug)]
@@ -120,6 +121,61 @@ impl Client {
             format!("the task that keeps this lock did not answer within {waited:.1?}: the Tokio runtime on which the `Locks` was built is not driven, or the machine is overloaded (build it on a runtime that is driven all the time)"),
         )
         .on_backend(self.backend.name())
+    }
+}
+
+/// Calls that belong to no claim.
+impl Client {
+    /// The limit for one of them.
+    pub(crate) fn call_limit(&self) -> Duration {
+        self.defaults.call_timeout.unwrap_or(Options::LONGEST_CALL)
+    }
+
+    /// One of them, which is dropped at its limit.
+    pub(crate) async fn within<T>(
+        &self,
+        limit: Duration,
+        operation: Operation,
+        call: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let answer = tokio::select! {
+            biased;
+            answer = self.at_home(call) => answer,
+            () = self.clock.sleep(limit) => Err(no_answer(limit)),
+        };
+        answer.map_err(|error| error.in_operation(operation).on_backend(self.backend.name()))
+    }
+
+    /// Whether somebody has these locks, in the order of the keys (clause C18).
+    pub(crate) async fn look(&self, keys: &[LockKey]) -> Result<Vec<Seen>> {
+        self.check_look()?;
+        let look = async {
+            let seen = self.backend.look(keys).await?;
+            if seen.len() == keys.len() {
+                return Ok(seen);
+            }
+            let text =
+                format!("the store was asked for {} names and showed {}", keys.len(), seen.len());
+            Err(Error::new(ErrorKind::Store, text))
+        };
+        let (operation, lock) = (Operation::Look, keys.first().filter(|_| keys.len() == 1));
+        let failed = |error: &Error| self.tell(lock, LockEvent::CallFailed { operation, error });
+        self.within(self.call_limit(), operation, look).await.inspect_err(failed)
+    }
+
+    /// # Errors
+    ///
+    /// If a [`look`](Self::look) would send nothing.
+    pub(crate) fn check_look(&self) -> Result<()> {
+        let backend = self.backend.name();
+        let error = if self.closing.is_cancelled() {
+            Error::new(ErrorKind::Closed, "this connection to the store was closed")
+        } else if self.capabilities.look {
+            return Ok(());
+        } else {
+            Error::unsupported(format!("{backend} cannot show who has a lock at this moment"))
+        };
+        Err(error.in_operation(Operation::Look).on_backend(backend))
     }
 }
 

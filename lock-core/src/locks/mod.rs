@@ -9,8 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::contract::check_part;
-use crate::hold::Options;
-use crate::keeper::{Client, no_answer};
+use crate::keeper::Client;
 use crate::{
     Capabilities, Clock, Error, ErrorKind, Feature, Finding, HolderMark, LockAdmin, LockEvent,
     LockInfo, LockKey, Operation, Released, Result, Victim, blocking,
@@ -174,7 +173,7 @@ impl Locks {
                 |error: &Error| self.0.tell(None, LockEvent::CallFailed { operation, error });
             self.0.backend.ping().await.inspect_err(failed)
         };
-        self.within(self.call_limit(), Operation::Ping, ping).await?;
+        self.0.within(self.0.call_limit(), Operation::Ping, ping).await?;
         let answered_in = self.0.clock.now().since(sent);
         Ok(Health { answered_in, in_use: self.0.keepers.len() })
     }
@@ -203,7 +202,7 @@ impl Locks {
     /// Cancel-safe.
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Option<LockInfo>> {
         let key = self.key(name)?;
-        self.within(self.call_limit(), Operation::Inspect, self.admin()?.inspect(&key)).await
+        self.0.within(self.0.call_limit(), Operation::Inspect, self.admin()?.inspect(&key)).await
     }
 
     /// The locks with a holder or waiters whose names start with `name_start`, ordered by name.
@@ -227,12 +226,13 @@ impl Locks {
     /// Cancel-safe.
     pub async fn list(&self, name_start: &str) -> Result<Vec<LockInfo>> {
         check_part("name prefix", name_start)?;
-        self.within(
-            self.call_limit(),
-            Operation::List,
-            self.admin()?.list(&self.0.prefix, name_start),
-        )
-        .await
+        self.0
+            .within(
+                self.0.call_limit(),
+                Operation::List,
+                self.admin()?.list(&self.0.prefix, name_start),
+            )
+            .await
     }
 
     /// Ends the hold that [`inspect`](Self::inspect) showed, by its
@@ -286,12 +286,13 @@ impl Locks {
 
     async fn force(&self, name: impl AsRef<str>, victim: &Victim) -> Result<Released> {
         let key = self.key(name)?;
-        self.within(
-            self.call_limit(),
-            Operation::ForceRelease,
-            self.admin()?.force_release(&key, victim),
-        )
-        .await
+        self.0
+            .within(
+                self.0.call_limit(),
+                Operation::ForceRelease,
+                self.admin()?.force_release(&key, victim),
+            )
+            .await
     }
 
     /// Ends the use of the store: nothing more can be acquired, waiters give up, and locks that are
@@ -333,8 +334,8 @@ impl Locks {
         self.0.killed.cancel();
         // Closing may take more than one call, and no lease runs out meanwhile: it gets the time
         // that is left.
-        let limit = self.call_limit().max(end.since(self.0.clock.now()));
-        self.within(limit, Operation::Close, self.0.backend.close()).await?;
+        let limit = self.0.call_limit().max(end.since(self.0.clock.now()));
+        self.0.within(limit, Operation::Close, self.0.backend.close()).await?;
         if in_time {
             return Ok(());
         }
@@ -364,24 +365,6 @@ impl Locks {
             Error::unsupported(format!("{} cannot show its locks", self.0.backend.name()))
         })
     }
-
-    fn call_limit(&self) -> Duration {
-        self.0.defaults.call_timeout.unwrap_or(Options::LONGEST_CALL)
-    }
-
-    async fn within<T>(
-        &self,
-        limit: Duration,
-        operation: Operation,
-        call: impl Future<Output = Result<T>>,
-    ) -> Result<T> {
-        let answer = tokio::select! {
-            biased;
-            answer = self.0.at_home(call) => answer,
-            () = self.0.clock.sleep(limit) => Err(no_answer(limit)),
-        };
-        answer.map_err(|error| error.in_operation(operation).on_backend(self.0.backend.name()))
-    }
 }
 
 /// It may take several requests to several servers, one of which is silent.
@@ -409,7 +392,7 @@ impl Locks {
     ///
     /// Cancel-safe.
     pub async fn diagnose(&self) -> Result<Vec<Finding>> {
-        let asked = self.within(LIMIT, Operation::Diagnose, self.admin()?.diagnose()).await;
+        let asked = self.0.within(LIMIT, Operation::Diagnose, self.admin()?.diagnose()).await;
         asked.map(|mut findings| {
             findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
             findings
@@ -430,7 +413,7 @@ impl Locks {
     ///
     /// If the future is dropped, the recovery may have begun: call this again.
     pub async fn recover(&self) -> Result<()> {
-        self.within(LIMIT, Operation::Recover, self.admin()?.recover()).await
+        self.0.within(LIMIT, Operation::Recover, self.admin()?.recover()).await
     }
 }
 

@@ -5,10 +5,11 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use lock_core::testing::{ManualClock, MemoryBackend, TokioClock};
 use lock_core::{
-    Capabilities, ClockInstant, DetachError, Effect, Error, ErrorKind, Feature, FenceCheck,
-    FencingToken, Health, Held, HolderInfo, HolderMark, LeaseToken, Lock, LockGuard, LockInfo,
-    LockKey, LockState, Locks, LocksBuilder, LostReason, LostSignal, Operation, OwnerId, Released,
-    RenewedLease, SystemClock,
+    Capabilities, ClockInstant, DetachError, Effect, Election, Error, ErrorKind, Feature,
+    FenceCheck, FencingToken, Health, Held, HeldSet, HolderInfo, HolderMark, Leader, Leadership,
+    LeaseToken, Lock, LockGuard, LockInfo, LockKey, LockSet, LockSetGuard, LockState, Locks,
+    LocksBuilder, LostReason, LostSignal, Observation, Observer, Operation, OwnerId, Released,
+    RenewedLease, SetLostSignal, SystemClock,
 };
 
 const fn everywhere<T: Send + Sync + Unpin + 'static>() {}
@@ -26,9 +27,14 @@ promise!(everywhere: Error, ErrorKind, Effect, Operation, LockState, LostReason,
 promise!(everywhere: LockKey, OwnerId, FencingToken, FenceCheck, RenewedLease, Released);
 promise!(everywhere: LockInfo, HolderInfo, HolderMark, Capabilities, ClockInstant);
 promise!(everywhere: SystemClock, ManualClock, TokioClock, MemoryBackend);
+promise!(everywhere: LockSet, LockSetGuard, HeldSet, SetLostSignal);
+promise!(everywhere: Election, Leadership, Leader, Observation, Observer);
+promise!(through_a_panic: LockSet, LockSetGuard, HeldSet, SetLostSignal);
+promise!(through_a_panic: Election, Leadership, Leader, Observation, Observer);
 promise!(through_a_panic: Locks, Lock, LockGuard, Held, LostSignal, LeaseToken, SystemClock, ManualClock);
 promise!(through_a_panic: LockKey, OwnerId, FencingToken, FenceCheck, LockState, LostReason);
 promise!(through_a_panic: ErrorKind, Effect, Operation, Capabilities, LockInfo, RenewedLease);
+promise!(cloned: LockSet, HeldSet, SetLostSignal, Election, Leader, Observation);
 promise!(cloned: Locks, Lock, Held, LostSignal, LeaseToken, Error, LockKey, Capabilities);
 promise!(copied: LockState, LostReason, ErrorKind, Effect, FencingToken, OwnerId, RenewedLease);
 
@@ -54,7 +60,27 @@ fn futures(locks: &Locks, lock: &Lock, token: &LeaseToken, guards: [LockGuard; 3
     is_future(&lock.run(async |_| ()));
 }
 
+fn futures_of_kinds(
+    (set, election): (&LockSet, &Election),
+    (guard, other): (LockSetGuard, LockSetGuard),
+    (leadership, mut observer): (Leadership, Observer),
+) {
+    sent(&set.acquire());
+    sent(&set.try_acquire());
+    sent(&set.acquire_timeout(std::time::Duration::ZERO));
+    sent(&other.renew());
+    sent(&other.check());
+    sent(&other.lost().into_future());
+    sent(&guard.release());
+    sent(&election.campaign("a"));
+    sent(&election.try_campaign("a"));
+    sent(&election.leader());
+    sent(&observer.next());
+    sent(&leadership.resign());
+}
+
 #[test]
 fn the_promises_were_built() {
     let _: fn(&Locks, &Lock, &LeaseToken, [LockGuard; 3]) = futures;
+    let _ = futures_of_kinds;
 }

@@ -10,6 +10,7 @@ mod cohort;
 mod in_place;
 mod keeper;
 mod kinds_all;
+mod kinds_election;
 mod lease;
 mod outage;
 mod overrun;

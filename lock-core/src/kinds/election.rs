@@ -1,0 +1,592 @@
+//! Who leads: a lock whose holder says who it is.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backoff::Backoff;
+use crate::contract::check_part;
+use crate::keeper::{Client, Patience};
+use crate::mutex::Mutex;
+use crate::{
+    ClockInstant, Error, ErrorKind, FencingToken, Held, Lock, LockGuard, LockKey, Locks, Operation,
+    Released, Result, Seen, jitter,
+};
+
+impl Locks {
+    /// The election of a leader by this name. Who leads holds the lock of exactly this name, so an
+    /// inspection, a forced release and a plain [`named`](Self::named) lock concern it, too. Nothing is
+    /// sent until somebody campaigns or asks.
+    ///
+    /// ```
+    /// # use lock_core::{Locks, testing::MemoryBackend};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let locks = Locks::new(MemoryBackend::queued());
+    /// let election = locks.election("scheduler")?;
+    /// assert!(election.leader().await?.is_none());
+    /// let leadership = election.campaign("10.0.0.7:8080").await?;
+    /// let leader = election.leader().await?.expect("it leads");
+    /// assert_eq!(leader.value.as_deref(), Some("10.0.0.7:8080"));
+    /// assert_eq!(leader.term, Some(leadership.term()?));
+    /// leadership.resign().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`named`](Self::named).
+    pub fn election(&self, name: impl AsRef<str>) -> Result<Election> {
+        // Of a cohort, others would see the first term only.
+        let lock = self.named(name)?.cohort(1);
+        Ok(Election { lock, look_every: None, resigned: Arc::default() })
+    }
+}
+
+/// The election of a leader, from [`Locks::election`]. Cheap to clone.
+///
+/// There is one leader at a time, by the promise of a lock: the periods in which two *believe* that
+/// they lead do not overlap. Each has a [term](Leadership::term), which is greater than those of all
+/// leaders before, and a value that others see, such as its address.
+///
+/// ```
+/// use std::time::Duration;
+/// use lock_core::{Locks, testing::MemoryBackend};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+/// # let locks = Locks::new(MemoryBackend::queued());
+/// let election = locks.election("scheduler")?.ttl(Duration::from_secs(10));
+/// let first = election.campaign("host-1").await?; // waits until it leads
+/// assert!(election.try_campaign("host-2").await?.is_none());
+/// let term = first.term()?;
+/// first.resign().await?;
+/// assert!(election.campaign("host-2").await?.term()? > term);
+/// # Ok(()) }
+/// ```
+///
+/// # What an observation is worth
+///
+/// What [`leader`](Self::leader) and [`observe`](Self::observe) show is a hint: it may be out of
+/// date before it arrives. Base nothing on it that two leaders would break. Send the term along with
+/// each request to the leader, and let the other side refuse a request with a term that is not its own;
+/// a leader sends its term to what it writes to, where a [`FenceCheck`](crate::FenceCheck)
+/// refuses an earlier one.
+#[derive(Clone, Debug)]
+#[must_use = "an election does nothing until somebody campaigns or asks"]
+pub struct Election {
+    lock: Lock,
+    look_every: Option<Duration>,
+    /// When somebody last resigned by this election.
+    resigned: Arc<Mutex<Option<ClockInstant>>>,
+}
+
+/// For so long a candidate that has resigned stays back where the store does not serve its waiters in
+/// order: the others poll, and find the lock free within that time.
+const TURN: Duration = Duration::from_millis(250);
+/// The longest pause after a leadership that was lost, or a campaign that has failed.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// The longest pause between two looks of an observer, unless it is set.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+impl Election {
+    /// As [`Lock::ttl`]: a leader that has crashed is replaced after this long.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.lock = self.lock.ttl(ttl);
+        self
+    }
+
+    /// As [`Lock::renew_every`].
+    pub fn renew_every(mut self, every: Duration) -> Self {
+        self.lock = self.lock.renew_every(every);
+        self
+    }
+
+    /// The longest time for which one candidate leads: see [`Lock::max_hold`].
+    pub fn max_hold(mut self, limit: Duration) -> Self {
+        self.lock = self.lock.max_hold(limit);
+        self
+    }
+
+    /// How often an [observer](Self::observe) looks: more than zero. By default a third of the ttl, at
+    /// most a second. An invalid interval is reported by `observe`.
+    pub fn look_every(mut self, every: Duration) -> Self {
+        self.look_every = Some(every);
+        self
+    }
+
+    /// The name of the lock that the leader holds, with its prefix.
+    pub fn key(&self) -> &LockKey {
+        self.lock.key()
+    }
+
+    /// Waits for as long as it takes, and leads. The `value` is what others see of the leader for this
+    /// term, such as its address: 1 to 512 bytes without control characters. It is the label of the
+    /// lock.
+    ///
+    /// Who has [resigned](Leadership::resign) and campaigns again by this `Election`, or a clone of it,
+    /// leaves others their turn: it queues behind them where the store is
+    /// [fair](crate::Capabilities), and stays back for a moment elsewhere.
+    ///
+    /// ```
+    /// # use lock_core::{Locks, testing::MemoryBackend};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let locks = Locks::new(MemoryBackend::queued());
+    /// let leadership = locks.election("scheduler")?.campaign("host-1").await?;
+    /// println!("leads, term {}", leadership.term()?);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Lock::acquire`], and [`InvalidInput`](ErrorKind::InvalidInput) for a bad value.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Lock::acquire`].
+    pub async fn campaign(&self, value: impl AsRef<str>) -> Result<Leadership> {
+        self.take(value.as_ref(), Patience::Forever).await
+    }
+
+    /// As [`campaign`](Self::campaign), for at most `limit`.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use lock_core::{Locks, testing::MemoryBackend};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let locks = Locks::new(MemoryBackend::queued());
+    /// let election = locks.election("scheduler")?;
+    /// let _leads = election.campaign("host-1").await?;
+    /// let error = election.campaign_timeout("host-2", Duration::from_millis(20)).await.unwrap_err();
+    /// assert_eq!(error.holder().and_then(|leader| leader.label.as_deref()), Some("host-1"));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Lock::acquire_timeout`] and [`campaign`](Self::campaign).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`campaign`](Self::campaign).
+    pub async fn campaign_timeout(
+        &self,
+        value: impl AsRef<str>,
+        limit: Duration,
+    ) -> Result<Leadership> {
+        let patience = if limit.is_zero() {
+            Patience::Try
+        } else {
+            Patience::Until(self.client().clock.now() + limit)
+        };
+        self.take(value.as_ref(), patience).await
+    }
+
+    /// Leads if nobody does; `None` if somebody else leads. It does not wait, nor stay back.
+    ///
+    /// ```
+    /// # use lock_core::{Locks, testing::MemoryBackend};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let locks = Locks::new(MemoryBackend::queued());
+    /// if let Some(leadership) = locks.election("scheduler")?.try_campaign("host-1").await? {
+    ///     leadership.resign().await?;
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Lock::try_acquire`] and [`campaign`](Self::campaign).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`campaign`](Self::campaign).
+    pub async fn try_campaign(&self, value: impl AsRef<str>) -> Result<Option<Leadership>> {
+        match self.take(value.as_ref(), Patience::Try).await {
+            Err(busy) if busy.kind() == ErrorKind::NotAcquired => Ok(None),
+            taken => taken.map(Some),
+        }
+    }
+
+    /// Campaigns, and runs `body` while it leads. When the leadership is lost, the body is dropped at its next
+    /// await; after a pause it campaigns again, and the body begins anew in the next term. Once a body returns
+    /// while it leads, it resigns, and this ends with the value.
+    ///
+    /// The pauses are a quarter of a second at first and 10 s at last, begin anew after a leadership of a
+    /// whole ttl, and differ by chance. A value that a body returns after the loss is dropped, and the body
+    /// runs again: let it check its [`Held`] before it returns what must not be lost.
+    ///
+    /// ```
+    /// # use lock_core::{Locks, testing::MemoryBackend};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let locks = Locks::new(MemoryBackend::queued());
+    /// # async fn schedule(_: u64) {}
+    /// # let mut rounds = 1..3;
+    /// locks.election("scheduler")?.run("host-1", async |held| {
+    ///     while let Ok(term) = held.token() {
+    ///         schedule(term.get()).await;
+    /// #       if rounds.next().is_none() { return }
+    ///     }
+    /// }).await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`campaign`](Self::campaign) that are not
+    /// [worth another attempt](Error::is_retryable). While the store cannot be reached, it goes on
+    /// campaigning; each failure and each loss is reported as a `tracing` event.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it drops the body, and resigns in the background.
+    pub async fn run<T, F>(&self, value: impl AsRef<str>, mut body: F) -> Result<T>
+    where
+        F: AsyncFnMut(Held) -> T,
+    {
+        let (client, ttl) = (self.client(), self.lock.terms()?.ttl);
+        let mut pauses = Backoff::new(TURN, LONGEST_PAUSE);
+        loop {
+            let error = match self.campaign(value.as_ref()).await {
+                Ok(leadership) => {
+                    let begun = client.clock.now();
+                    let lost = match leadership.guard.run(&mut body).await {
+                        Ok(value) => return Ok(value),
+                        Err(lost) => lost,
+                    };
+                    if client.clock.now().since(begun) >= ttl {
+                        pauses.reset();
+                    }
+                    lost
+                }
+                Err(error) if error.is_retryable() => error,
+                Err(error) => return Err(error),
+            };
+            tracing::warn!(target: "distlock", key = %self.key(), %error, "it does not lead; it will campaign again");
+            client.clock.sleep(pauses.failed(&*client.rng)).await;
+        }
+    }
+
+    /// Who leads, by one look; `None` if nobody does. A [hint](Self#what-an-observation-is-worth).
+    ///
+    /// ```
+    /// # use lock_core::{Locks, testing::MemoryBackend};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let locks = Locks::new(MemoryBackend::queued());
+    /// match locks.election("scheduler")?.leader().await? {
+    ///     Some(leader) => println!("{:?} leads, term {:?}", leader.value, leader.term),
+    ///     None => println!("nobody leads"),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](ErrorKind::Unsupported) where the store cannot show
+    /// [who has a lock](crate::Capabilities::look), and the errors of any call.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe.
+    pub async fn leader(&self) -> Result<Option<Leader>> {
+        look(self.client(), self.key()).await
+    }
+
+    /// Watches who leads: see [`Observer`]. Nothing is sent until it is asked.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](ErrorKind::Unsupported) as [`leader`](Self::leader), and
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for bad settings.
+    pub fn observe(&self) -> Result<Observer> {
+        let client = self.client();
+        client.check_look()?;
+        let ttl = self.lock.terms()?.ttl;
+        let every = self.look_every.unwrap_or_else(|| (ttl / 3).min(LOOK_EVERY));
+        if every.is_zero() {
+            return Err(Error::invalid(
+                "look_every is zero: allow at least a millisecond, or omit it",
+            ));
+        }
+        let now = client.clock.now();
+        Ok(Observer {
+            client: Arc::clone(client),
+            key: self.key().clone(),
+            ttl,
+            every,
+            look_at: now,
+            silent_from: None,
+            answered_at: now,
+            last_term: None,
+            shown: None,
+        })
+    }
+
+    fn client(&self) -> &Arc<Client> {
+        &self.lock.client
+    }
+
+    async fn take(&self, value: &str, patience: Patience) -> Result<Leadership> {
+        check_value(value)
+            .map_err(|error| self.client().describe(error, Operation::Acquire, self.key()))?;
+        let lock = self.lock.clone().label(value);
+        self.stay_back(patience).await;
+        let guard = lock.take(patience).await?;
+        let (client, resigned) = (Arc::clone(self.client()), Arc::clone(&self.resigned));
+        Ok(Leadership { guard, value: value.into(), client, resigned })
+    }
+
+    /// Leaves others their turn after a resignation; at most half of the time that there is.
+    async fn stay_back(&self, patience: Patience) {
+        let Client { clock, capabilities, .. } = &**self.client();
+        let Some(resigned) = *self.resigned.lock() else { return };
+        let (now, end) = (clock.now(), resigned + TURN);
+        let end = match patience {
+            Patience::Try => return,
+            Patience::Until(deadline) => end.min(now + deadline.since(now) / 2),
+            Patience::Forever => end,
+        };
+        if !capabilities.fair && now < end {
+            clock.sleep_until(end).await;
+        }
+    }
+}
+
+/// What no holder of a plain lock has by accident.
+fn check_value(value: &str) -> Result<()> {
+    if value.is_empty() {
+        return Err(Error::invalid(
+            "the value of a candidate is empty: say in at least one character who it is",
+        ));
+    }
+    check_part("the value of a candidate", value)
+}
+
+async fn look(client: &Client, key: &LockKey) -> Result<Option<Leader>> {
+    let seen = client.look(std::slice::from_ref(key)).await.map_err(|error| error.for_key(key))?;
+    Ok(seen.into_iter().find_map(|seen| match seen {
+        Seen::Held { fence, label } => Some(Leader { term: fence, value: label }),
+        Seen::Free { .. } => None,
+    }))
+}
+
+/// This candidate leads, until the guard is dropped or [resigns](Self::resign), or the leadership is lost.
+///
+/// It dereferences to the [`LockGuard`] of the lock that it holds, so it can be
+/// [renewed](LockGuard::renew) and [checked](LockGuard::check), and to [`Held`], which says whether
+/// it still leads and [signals](Held::lost) when it does not.
+///
+/// ```
+/// # use lock_core::{Locks, testing::MemoryBackend};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+/// # let locks = Locks::new(MemoryBackend::queued());
+/// # async fn schedule(_: u64) -> bool { false }
+/// let leadership = locks.election("scheduler")?.campaign("host-1").await?;
+/// while let Ok(term) = leadership.term() {
+///     if !schedule(term.get()).await {
+///         break;
+///     }
+/// }
+/// leadership.resign().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+#[must_use = "dropping the guard gives the leadership up"]
+pub struct Leadership {
+    guard: LockGuard,
+    value: Arc<str>,
+    client: Arc<Client>,
+    resigned: Arc<Mutex<Option<ClockInstant>>>,
+}
+
+impl Leadership {
+    /// The number of this term, to be sent along with all that the leader does: the fencing token of its
+    /// lock.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](ErrorKind::Lost) if it does not lead any more.
+    pub fn term(&self) -> Result<FencingToken> {
+        self.guard.token()
+    }
+
+    /// What others see of it.
+    pub fn value(&self) -> &str {
+        &self.value
+    }
+
+    /// Ends this term, and waits for the store's answer. Whoever else campaigns gets its turn before this
+    /// candidate, if that [campaigns](Election::campaign) again.
+    ///
+    /// ```
+    /// # use lock_core::{Locks, Released, testing::MemoryBackend};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let locks = Locks::new(MemoryBackend::queued());
+    /// let leadership = locks.election("scheduler")?.campaign("host-1").await?;
+    /// assert_eq!(leadership.resign().await?, Released::Freed);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::release`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: it resigns in the background.
+    pub async fn resign(self) -> Result<Released> {
+        let released = self.guard.release().await;
+        *self.resigned.lock() = Some(self.client.clock.now());
+        released
+    }
+}
+
+impl Deref for Leadership {
+    type Target = LockGuard;
+
+    fn deref(&self) -> &LockGuard {
+        &self.guard
+    }
+}
+
+/// A leader, as others see it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Leader {
+    /// Its term; `None` if a client of another kind has the lock, which has no fencing token.
+    pub term: Option<FencingToken>,
+    /// The value with which it campaigned: that of this very term. `None` if a client of another kind
+    /// has the lock.
+    pub value: Option<String>,
+}
+
+/// What an [`Observer`] has seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Observation {
+    /// Somebody leads.
+    Leader(Leader),
+    /// Nobody leads.
+    Vacant {
+        /// The last term that this observer has seen; `None` if it has seen none.
+        last_term: Option<FencingToken>,
+    },
+    /// The store has not answered for a whole ttl, so anybody may lead, or nobody.
+    Unknown {
+        /// When what it answered last was asked; when the observation began, if it has answered
+        /// nothing.
+        since: ClockInstant,
+    },
+}
+
+/// Watches who leads, from [`Election::observe`], by a look from [time to time](Election::look_every).
+///
+/// It tells of changes only. A leadership that begins and ends between two looks is not seen, and
+/// what is seen is a [hint](Election#what-an-observation-is-worth). After a term no smaller one is ever shown:
+/// an answer with one, from a store that has lost its data, counts as none.
+///
+/// ```
+/// use lock_core::{Locks, Observation, testing::MemoryBackend};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+/// # let locks = Locks::new(MemoryBackend::queued());
+/// let election = locks.election("scheduler")?;
+/// let mut observer = election.observe()?;
+/// assert_eq!(observer.next().await?, Observation::Vacant { last_term: None });
+/// let _leadership = election.campaign("host-1").await?;
+/// match observer.next().await? {
+///     Observation::Leader(leader) => assert_eq!(leader.value.as_deref(), Some("host-1")),
+///     Observation::Vacant { last_term } => println!("nobody leads since term {last_term:?}"),
+///     _ => println!("the store does not answer"),
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+#[must_use = "an observer does nothing until it is asked"]
+pub struct Observer {
+    client: Arc<Client>,
+    key: LockKey,
+    ttl: Duration,
+    every: Duration,
+    /// When it looks next.
+    look_at: ClockInstant,
+    /// When the first look was sent that the store has not answered, if it has answered none since.
+    silent_from: Option<ClockInstant>,
+    /// When the last look that was answered was sent.
+    answered_at: ClockInstant,
+    last_term: Option<FencingToken>,
+    shown: Option<Observation>,
+}
+
+impl Observer {
+    /// Waits for the next change, and returns what is so now; the first one at once. When no look has been
+    /// answered for a whole ttl, that is told once, and what the next answer shows is told in any case.
+    ///
+    /// # Errors
+    ///
+    /// Those of a look that are not [worth another attempt](Error::is_retryable), such as
+    /// [`Denied`](ErrorKind::Denied), and [`Closed`](ErrorKind::Closed). The observer can be asked
+    /// again: it then looks again in its time, and goes on where it was.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: the next call goes on, and no change is missed.
+    pub async fn next(&mut self) -> Result<Observation> {
+        let clock = Arc::clone(&self.client.clock);
+        let now = clock.now();
+        // The caller has not asked for a while, so that was no silence of the store.
+        if now >= self.look_at + self.every {
+            self.silent_from = None;
+        }
+        loop {
+            let unknown_at = self.unknown_at();
+            if clock.now() >= unknown_at {
+                let unknown = Observation::Unknown { since: self.answered_at };
+                self.shown = Some(unknown.clone());
+                return Ok(unknown);
+            }
+            tokio::select! {
+                biased;
+                () = clock.sleep_until(unknown_at) => continue,
+                () = clock.sleep_until(self.look_at) => {}
+            }
+            let sent = clock.now();
+            self.look_at = sent + self.every + jitter(&*self.client.rng, self.every / 10);
+            self.silent_from.get_or_insert(sent);
+            let seen = tokio::select! {
+                biased;
+                seen = look(&self.client, &self.key) => seen,
+                () = clock.sleep_until(self.unknown_at()) => continue,
+            };
+            match seen {
+                Ok(leader) => {
+                    if let Some(change) = self.see(sent, leader) {
+                        return Ok(change);
+                    }
+                }
+                Err(error) if error.is_retryable() => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// When nobody knows any more who leads.
+    fn unknown_at(&self) -> ClockInstant {
+        match (&self.shown, self.silent_from) {
+            (Some(Observation::Unknown { .. }), _) | (_, None) => ClockInstant::FAR_FUTURE,
+            (_, Some(from)) => from + self.ttl,
+        }
+    }
+
+    /// Takes an answer to a look that was sent then; returns what it changes.
+    fn see(&mut self, sent: ClockInstant, leader: Option<Leader>) -> Option<Observation> {
+        let term = leader.as_ref().and_then(|leader| leader.term);
+        if term.is_some() && term < self.last_term {
+            return None;
+        }
+        self.last_term = self.last_term.max(term);
+        (self.answered_at, self.silent_from) = (sent, None);
+        let last_term = self.last_term;
+        let seen = leader.map_or(Observation::Vacant { last_term }, Observation::Leader);
+        let is_new = self.shown.as_ref() != Some(&seen);
+        is_new.then(|| self.shown.insert(seen).clone())
+    }
+}
