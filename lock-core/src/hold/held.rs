@@ -11,6 +11,7 @@ use crate::mutex::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::terms::LockTerms;
 use crate::{
     ClaimRequest, Clock, ClockInstant, Error, FencingToken, LockKey, LostReason, OwnerId, Result,
 };
@@ -38,7 +39,7 @@ pub(crate) fn margin(ttl: Duration) -> Duration {
 /// The end of what a store has promised for a call that was sent at `sent`, less the margin. After an
 /// earlier bearer with a longer ttl it may promise more than this ttl, and the clocks drift apart for
 /// all of that time.
-pub(crate) fn promised_end(sent: ClockInstant, valid_for: Duration, ttl: Duration) -> ClockInstant {
+pub(super) fn promised_end(sent: ClockInstant, valid_for: Duration, ttl: Duration) -> ClockInstant {
     (sent + valid_for).minus(margin(ttl.max(valid_for)))
 }
 
@@ -109,13 +110,13 @@ impl Held {
     pub(crate) fn new(
         clock: Arc<dyn Clock>,
         request: &ClaimRequest,
+        terms: &LockTerms,
         token: FencingToken,
         until: ClockInstant,
-        max_hold: Option<Duration>,
         killed: CancellationToken,
     ) -> Self {
-        let ClaimRequest { key, owner, ttl, .. } = request;
-        let (key, owner, ttl) = (key.clone(), *owner, *ttl);
+        let (key, owner) = (request.key.clone(), request.owner);
+        let LockTerms { ttl, max_hold, .. } = *terms;
         let cap = max_hold.map_or(ClockInstant::FAR_FUTURE, |limit| clock.now() + limit);
         let lead = lead(ttl).min(max_hold.unwrap_or(ttl) / 10);
         let validity = Validity {
@@ -153,8 +154,8 @@ impl Held {
         }
     }
 
-    /// How long the store keeps the lock after a renewal: the requested ttl, rounded up to what the
-    /// store can keep.
+    /// How long the lock is held after a renewal: the requested ttl, rounded up to what the store can
+    /// keep.
     pub fn ttl(&self) -> Duration {
         self.0.ttl
     }
@@ -426,8 +427,9 @@ mod tests {
         let (key, owner) = (LockKey::new("", "a").unwrap(), OwnerId::from_bytes([1; 16]));
         let request = ClaimRequest::new(key, owner, 10 * SECOND);
         let (token, until) = (FencingToken::new(1).unwrap(), clock.now() + 10 * SECOND);
+        let terms = LockTerms { ttl: 10 * SECOND, max_hold, ..LockTerms::for_a_test() };
         let killed = CancellationToken::new();
-        Held::new(Arc::new(clock.clone()), &request, token, until, max_hold, killed)
+        Held::new(Arc::new(clock.clone()), &request, &terms, token, until, killed)
     }
 
     #[test]

@@ -7,6 +7,6 @@ pub(crate) mod rules;
 mod terms;
 
 pub use held::{Held, LockState, LostSignal};
-pub(crate) use held::{lead, margin, promised_end};
+pub(crate) use held::{lead, margin};
 pub use lease_token::{LeaseToken, RenewedLease};
 pub(crate) use terms::{Defaults, LockTerms, Options, RenewalWish};

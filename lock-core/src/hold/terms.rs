@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Capabilities, Error, Result};
+use super::held::{margin, promised_end};
+use crate::{Capabilities, ClockInstant, Error, Result};
 
 /// A lock's own settings, as the caller gave them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Options {
     pub(crate) ttl: Option<Duration>,
+    pub(crate) lock_delay: Duration,
     pub(crate) renewal: RenewalWish,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) cohort: Option<u32>,
@@ -37,7 +39,10 @@ pub(crate) struct Defaults {
 /// What was asked for, checked and rounded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LockTerms {
+    /// How long the holder counts on a grant or a renewal.
     pub(crate) ttl: Duration,
+    /// For how long after that the store is asked to keep it, so that others come later by the delay.
+    pub(crate) kept_after: Duration,
     /// How often the lock is renewed; `None` for never.
     pub(crate) renew_every: Option<Duration>,
     /// How often it is renewed once renewal is requested.
@@ -51,11 +56,27 @@ pub(crate) struct LockTerms {
 }
 
 impl LockTerms {
+    /// The ttl that the store is asked for.
+    pub(crate) fn kept_for(&self) -> Duration {
+        self.ttl + self.kept_after
+    }
+
+    /// Until when the holder counts on what the store has promised for a call that was sent at `sent`.
+    pub(crate) fn promised_end(&self, sent: ClockInstant, valid_for: Duration) -> ClockInstant {
+        promised_end(sent, valid_for.saturating_sub(self.kept_after), self.ttl)
+    }
+
+    /// Until when the store keeps the lock at least, if the holder counts on it `until` then.
+    pub(crate) fn kept_until(&self, until: ClockInstant) -> ClockInstant {
+        until + margin(self.ttl) + self.kept_after
+    }
+
     #[cfg(test)]
     pub(crate) fn for_a_test() -> Self {
         let second = Duration::from_secs(1);
         Self {
             ttl: 30 * second,
+            kept_after: Duration::ZERO,
             renew_every: None,
             every: 10 * second,
             max_hold: None,
@@ -86,6 +107,9 @@ impl Options {
     ) -> Result<LockTerms> {
         let asked = self.ttl.or(defaults.ttl);
         let ttl = round_ttl(asked.unwrap_or_else(|| default_ttl(store)), store)?;
+        let kept_after = kept_after(self.lock_delay, ttl)?;
+        // What the store rounds up is more for the holder to count on.
+        let ttl = round_ttl(ttl + kept_after, store)?.saturating_sub(kept_after);
         let every = match self.renewal {
             RenewalWish::Never | RenewalWish::Default => ttl / 3,
             RenewalWish::Every(every) => check_renewal(every, ttl)?,
@@ -104,6 +128,7 @@ impl Options {
         store.check_cohort(cohort, backend)?;
         Ok(LockTerms {
             ttl,
+            kept_after,
             renew_every,
             every,
             max_hold,
@@ -155,6 +180,17 @@ fn round_ttl(ttl: Duration, store: &Capabilities) -> Result<Duration> {
         )));
     }
     Ok(rounded)
+}
+
+/// How much longer than the ttl the store is asked to keep the lock: the clocks may drift apart meanwhile. What a
+/// store promises may be less by a share of all of it, which must leave most of the ttl.
+fn kept_after(lock_delay: Duration, ttl: Duration) -> Result<Duration> {
+    if lock_delay > ttl * 10 {
+        return Err(Error::invalid(format!(
+            "a lock_delay of {lock_delay:?} does not fit a ttl of {ttl:?}: it must be at most ten times the ttl"
+        )));
+    }
+    Ok(lock_delay + lock_delay / 100)
 }
 
 /// A renewal must come early enough that a second one can follow before the lease ends.

@@ -13,7 +13,7 @@ use super::call::Call;
 use super::line::Cohort;
 use super::{Command, DetachAnswer, Keeper, ReleaseAnswer, call, make_way, schedule};
 use crate::contract::Fences;
-use crate::hold::{margin, promised_end, rules};
+use crate::hold::rules;
 use crate::{
     ClockInstant, EndOfHold, Error, Held, LeaseToken, LockState, LostReason, Operation, Renewal,
     Result,
@@ -194,7 +194,7 @@ impl HeldClaim {
         let planned = self.plan.renew_at != ClockInstant::FAR_FUTURE;
         match self.ask(Operation::Renew, |claim| claim.renew()).await {
             (sent, Ok(renewal @ Renewal::Alive { valid_for })) => {
-                let end = self.held.lease_end() + margin(self.keeper.terms.ttl);
+                let end = self.keeper.terms.kept_until(self.held.lease_end());
                 let left = valid_for.map(|_| end.since(self.keeper.client.clock.now()));
                 self.keeper.tell_renewed(renewal, left);
                 self.prolong(sent, valid_for);
@@ -288,7 +288,7 @@ impl HeldClaim {
 
     fn prolong(&self, sent: ClockInstant, valid_for: Option<Duration>) {
         if let Some(valid_for) = valid_for {
-            self.held.extend(promised_end(sent, valid_for, self.keeper.terms.ttl));
+            self.held.extend(self.keeper.terms.promised_end(sent, valid_for));
         }
     }
 
@@ -318,10 +318,10 @@ pub(super) struct RenewalSchedule {
 
 impl Keeper {
     pub(super) fn first_plan(&self, held: &Held, is_fresh: bool) -> RenewalSchedule {
-        let (now, ttl) = (self.client.clock.now(), self.terms.ttl);
+        let (now, terms) = (self.client.clock.now(), &self.terms);
         // Validity counts from here: when the attempt was sent, or an earlier renewal of the place.
         let lease_end = held.lease_end();
-        let counted_from = (lease_end + margin(ttl)).minus(ttl).min(now);
+        let counted_from = terms.kept_until(lease_end).minus(terms.kept_for()).min(now);
         let mut plan = RenewalSchedule {
             renew_at: ClockInstant::FAR_FUTURE,
             failures: 0,
@@ -332,7 +332,7 @@ impl Keeper {
         // A lock without renewals lasts for a ttl from its grant. Where place and lock are one
         // lease, part of that has passed in the queue, and where it was passed on, with its earlier
         // holders. Any other grant itself says how long it lasts.
-        let is_whole = lease_end.since(now) >= ttl * 9 / 10;
+        let is_whole = lease_end.since(now) >= terms.ttl * 9 / 10;
         if self.terms.renew_every.is_none() && !is_fresh && !is_whole {
             plan.renew_at = now;
         }

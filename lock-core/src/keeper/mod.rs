@@ -27,7 +27,7 @@ use self::holding::{EndOfKeeper, HeldClaim};
 use self::line::{Cohort, Pass};
 use self::search::Acquisition;
 use crate::contract::Fences;
-use crate::hold::{LockTerms, Options, margin, promised_end};
+use crate::hold::{LockTerms, Options, margin};
 use crate::in_doubt::InDoubt;
 use crate::{
     ClaimRequest, ClockInstant, EndOfHold, Error, ErrorKind, FencingToken, Held, LeaseToken,
@@ -157,7 +157,7 @@ impl Keeper {
     pub(crate) fn of_a_hold(mut self: Box<Self>, in_doubt: Duration) -> Box<Self> {
         self.doubt = InDoubt::with_entry();
         if !in_doubt.is_zero() {
-            let (now, ttl) = (self.client.clock.now(), self.terms.ttl);
+            let (now, ttl) = (self.client.clock.now(), self.terms.kept_for());
             self.doubt.sent(now, now + in_doubt.min(ttl + margin(ttl)));
         }
         self
@@ -176,7 +176,7 @@ impl Keeper {
     /// By when the store must have ended whatever a request sent at `sent` makes or prolongs. A hold that
     /// was taken over lasts for the longest ttl that one of its bearers has asked for.
     fn gone_at(&self, sent: ClockInstant) -> ClockInstant {
-        let ttl = if self.is_attached() { Options::LONGEST_TTL } else { self.terms.ttl };
+        let ttl = if self.is_attached() { Options::LONGEST_TTL } else { self.terms.kept_for() };
         sent + ttl + margin(ttl)
     }
 
@@ -405,9 +405,9 @@ impl Keeper {
         let held = Held::new(
             Arc::clone(&self.client.clock),
             &self.request,
+            &self.terms,
             token,
             granted.until,
-            self.terms.max_hold,
             self.home.ended().clone(),
         );
         let by = start.operation();
@@ -458,7 +458,7 @@ impl Keeper {
         caller: &mut Caller,
     ) -> Result<ClockInstant> {
         let Self { client, request, claim, terms, .. } = self;
-        let (clock, ttl, call_timeout) = (&*client.clock, terms.ttl, terms.call_timeout);
+        let (clock, call_timeout) = (&*client.clock, terms.call_timeout);
         let renewal = {
             let meanwhile = pin!(async {
                 clock.sleep_until(sent + call_timeout).await;
@@ -474,7 +474,7 @@ impl Keeper {
             }
             Renewal::Lost => return Err(Error::lost(LostReason::Taken)),
         };
-        let until = promised_end(sent, valid_for, ttl);
+        let until = self.terms.promised_end(sent, valid_for);
         if until > self.client.clock.now() {
             return Ok(until);
         }

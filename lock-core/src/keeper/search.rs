@@ -11,7 +11,7 @@ use super::polling::Poller;
 use super::{Caller, GrantedClaim, Keeper, Patience, SearchOutcome, call, schedule};
 use crate::backoff::Backoff;
 use crate::contract::Fences;
-use crate::hold::{LockTerms, lead, promised_end};
+use crate::hold::{LockTerms, lead};
 use crate::{
     Attempt, Busy, ClockInstant, Effect, Error, ErrorKind, FencingToken, Operation, Renewal,
     Result, Wake,
@@ -171,7 +171,8 @@ impl<'a> Acquisition<'a> {
         let (now, ttl) = (self.client.clock.now(), self.keeper.terms.ttl);
         self.search.heard(&self.client, now);
         let is_fresh = valid_for.is_some();
-        let until = valid_for.map(|d| promised_end(sent, d, ttl)).or(self.search.place.until);
+        let promised = valid_for.map(|lasts| self.keeper.terms.promised_end(sent, lasts));
+        let until = promised.or(self.search.place.until);
         match until {
             Some(until) if until.minus(lead(ttl)) > now => {
                 self.search.last = Some(LastAnswer::Answer(None));
@@ -211,7 +212,7 @@ impl<'a> Acquisition<'a> {
         // in doubt has got the lock.
         let longest = match busy.valid_for {
             Some(lasts) => {
-                let until = promised_end(sent, lasts, ttl);
+                let until = self.keeper.terms.promised_end(sent, lasts);
                 search.place.found(&self.client, sent, until, ttl, notices);
                 if self.keeper.doubt.open(now).is_clear() {
                     Duration::MAX
@@ -437,7 +438,7 @@ impl Acquisition<'_> {
         search.answered(client, client.clock.now());
         match renewal {
             Renewal::Alive { valid_for } => {
-                let until = valid_for.map(|lasts| promised_end(sent, lasts, ttl));
+                let until = valid_for.map(|lasts| keeper.terms.promised_end(sent, lasts));
                 let notices = search.notices_within(sent, &keeper.terms);
                 search.place.renewed(client, sent, until, ttl, notices);
             }

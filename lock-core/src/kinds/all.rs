@@ -104,6 +104,11 @@ impl LockSet {
         self.each(|lock| lock.ttl(ttl))
     }
 
+    /// As [`Lock::lock_delay`].
+    pub fn lock_delay(self, delay: Duration) -> Self {
+        self.each(|lock| lock.lock_delay(delay))
+    }
+
     /// As [`Lock::renew_every`].
     pub fn renew_every(self, every: Duration) -> Self {
         self.each(|lock| lock.renew_every(every))

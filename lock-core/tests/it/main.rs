@@ -12,6 +12,7 @@ mod keeper;
 mod kinds_all;
 mod kinds_election;
 mod lease;
+mod lock_delay;
 mod outage;
 mod overrun;
 mod smoke;
