@@ -12,6 +12,7 @@ pub(crate) struct Options {
     pub(crate) ttl: Option<Duration>,
     pub(crate) lock_delay: Duration,
     pub(crate) renewal: RenewalWish,
+    pub(crate) min_hold: Duration,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) cohort: Option<u32>,
 }
@@ -47,6 +48,8 @@ pub(crate) struct LockTerms {
     pub(crate) renew_every: Option<Duration>,
     /// How often it is renewed once renewal is requested.
     pub(crate) every: Duration,
+    /// How long after the grant others get the lock at the earliest.
+    pub(crate) min_hold: Duration,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) call_timeout: Duration,
     pub(crate) unavailable_after: Duration,
@@ -79,6 +82,7 @@ impl LockTerms {
             kept_after: Duration::ZERO,
             renew_every: None,
             every: 10 * second,
+            min_hold: Duration::ZERO,
             max_hold: None,
             call_timeout: second,
             unavailable_after: second,
@@ -120,10 +124,16 @@ impl Options {
                 "max_hold is zero: allow at least a millisecond, or omit it",
             ));
         }
+        if let Some(limit) = self.max_hold.filter(|limit| *limit < self.min_hold) {
+            return Err(Error::invalid(format!(
+                "a min_hold of {:?} is longer than max_hold, {limit:?}: make it shorter",
+                self.min_hold
+            )));
+        }
         let by_ttl = (ttl / 3).clamp(Self::SHORTEST_CALL, Self::LONGEST_CALL);
         let call_timeout = defaults.call_timeout.unwrap_or(by_ttl);
         let unavailable_after = defaults.unavailable_after;
-        let max_hold = self.max_hold;
+        let (min_hold, max_hold) = (self.min_hold, self.max_hold);
         let cohort = self.cohort.unwrap_or(defaults.cohort);
         store.check_cohort(cohort, backend)?;
         Ok(LockTerms {
@@ -131,6 +141,7 @@ impl Options {
             kept_after,
             renew_every,
             every,
+            min_hold,
             max_hold,
             call_timeout,
             unavailable_after,

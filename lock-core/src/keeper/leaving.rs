@@ -5,23 +5,37 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use super::holding::{HeldClaim, Leaving};
+use super::polling::Poller;
 use super::{Keeper, ReleaseAnswer, call, schedule};
 use crate::hold::rules;
 use crate::{
-    Binding, ClockInstant, EndOfHold, Error, LockState, LostReason, Operation, Released, Result,
+    Binding, ClockInstant, EndOfHold, Error, LockState, LostReason, Operation, Released, Renewal,
+    Result,
 };
 
 impl HeldClaim {
     /// Ends the hold for this keeper: passes it on, or tells the store, answers, and cleans up what is in doubt.
-    pub(super) async fn leave(mut self, leaving: Leaving) {
-        self.held.lose(LostReason::Released);
-        let asked = match leaving {
+    pub(super) async fn leave(mut self, leaving: Leaving, poller: &Poller) {
+        let ended = self.held.lose(LostReason::Released).unwrap_or(LostReason::Released);
+        let mut asked = match leaving {
             Leaving::Detached => return,
             // A hold that was taken over belongs to its lease token, so it is released only on request.
             Leaving::Dropped if self.keeper.is_attached() => return,
             Leaving::Dropped => None,
             Leaving::Asked(asked) => Some(asked),
         };
+        let is_early = self.keeper.client.clock.now() < self.free_at;
+        if rules::is_given_up(ended) && is_early {
+            // It may take long, so nobody polls it in place of its task.
+            poller.end();
+            self.cohort = None;
+            if let Some(lost) = Box::pin(self.keep()).await
+                && let Some(asked) = asked.take()
+            {
+                let error = self.keeper.describe(Error::lost(lost), Operation::Release);
+                let _ = asked.send(Err(error));
+            }
+        }
         // Passes it on to the next task of this process. If it cannot, that one is let go to the store before the
         // release: then it queues behind those who wait there.
         let (key, promised) = (self.keeper.key().clone(), self.held.lease_end());
@@ -38,6 +52,60 @@ impl HeldClaim {
                 }
             }
         }
+    }
+
+    /// Keeps the lock from others until a release may take effect, though its holder has given it up. Says why, if
+    /// it is lost before.
+    async fn keep(&mut self) -> Option<LostReason> {
+        let clock = Arc::clone(&self.keeper.client.clock);
+        let mut kept_until = self.held.lease_end();
+        // A lock that is not renewed while it is held may have less left than that.
+        self.keeper.terms.renew_every = Some(self.keeper.terms.every);
+        if self.plan.renew_at == ClockInstant::FAR_FUTURE {
+            self.plan.renew_at = clock.now();
+        }
+        loop {
+            let now = clock.now();
+            if now >= self.free_at {
+                return None;
+            }
+            if now >= kept_until {
+                return Some(LostReason::Expired);
+            }
+            let is_enough = kept_until >= self.free_at;
+            if is_enough || now < self.plan.renew_at {
+                let renew_at = if is_enough { self.free_at } else { self.plan.renew_at };
+                clock.sleep_until(renew_at.min(self.free_at).min(kept_until)).await;
+                continue;
+            }
+            match self.keep_on(now).await {
+                Ok(Renewal::Alive { valid_for }) => {
+                    let until = valid_for.map(|lasts| self.keeper.terms.promised_end(now, lasts));
+                    kept_until = until.map_or(kept_until, |until| kept_until.max(until));
+                    self.keeper.plan_renewal(&mut self.plan, now);
+                }
+                Ok(Renewal::Lost) => return Some(LostReason::Taken),
+                Err(_) => {
+                    self.plan.failures += 1;
+                    let (client, ttl) = (&self.keeper.client, self.keeper.terms.ttl);
+                    self.plan.renew_at =
+                        schedule::retry_at(client, clock.now(), self.plan.failures, ttl);
+                }
+            }
+        }
+    }
+
+    /// One renewal, sent `now`, of a lock that nobody counts on.
+    async fn keep_on(&mut self, now: ClockInstant) -> Result<Renewal> {
+        let gone_at = self.keeper.gone_at(now);
+        let Keeper { client, request, claim, doubt, .. } = &mut *self.keeper;
+        doubt.lasts_until(gone_at);
+        let (by, operation) = ((&**client, &*request), Operation::Renew);
+        let meanwhile = pin!(std::future::pending());
+        let renewal =
+            call::to_its_end(claim, by, operation, |claim| claim.renew(), meanwhile).await?;
+        self.keeper.tell_renewed(renewal, None);
+        Ok(renewal)
     }
 
     /// Whether the store is not known, or about to be known, to have ended the hold, and its holder

@@ -112,6 +112,8 @@ pub(crate) struct Handover {
     pub(crate) commands: Outbox,
     /// The limit for each call that the keeper makes.
     pub(crate) call_timeout: Duration,
+    /// How long a release may have to wait.
+    pub(crate) min_hold: Duration,
 }
 
 pub(crate) struct Keeper {
@@ -376,7 +378,7 @@ impl Keeper {
         let Some((_end, mut holding)) = keeper.hand_over(start, caller, granted) else { return };
         poller.end();
         let leaving = holding.run().await;
-        Box::pin(holding.leave(leaving)).await;
+        Box::pin(holding.leave(leaving, &poller)).await;
     }
 
     /// Another task of this process passes its hold on, with the claim that it has.
@@ -415,7 +417,13 @@ impl Keeper {
         tracing::debug!(target: "distlock", key = %self.key(), fence = token.get(), %by, "held");
         // If the caller has left, the handover is dropped here, and the closed channel tells the hold.
         let call_timeout = self.terms.call_timeout;
-        let handover = Handover { held: held.clone(), commands, call_timeout };
+        // A hold that was taken over has been held elsewhere.
+        let min_hold = match start {
+            Start::Acquire(_) => self.terms.min_hold,
+            Start::Attach(..) | Start::Renew(..) => Duration::ZERO,
+        };
+        let free_at = self.client.clock.now() + min_hold;
+        let handover = Handover { held: held.clone(), commands, call_timeout, min_hold };
         caller.answer(Ok(handover));
         if let Start::Renew(..) = start {
             return None;
@@ -424,7 +432,9 @@ impl Keeper {
         let plan = self.first_plan(&held, granted.is_fresh);
         let GrantedClaim { fences, cohort, .. } = granted;
         let (asked, detaches) = (Vec::new(), None);
-        Some((end, HeldClaim { keeper: self, held, inbox, plan, fences, cohort, asked, detaches }))
+        let holding =
+            HeldClaim { keeper: self, held, inbox, plan, free_at, fences, cohort, asked, detaches };
+        Some((end, holding))
     }
 }
 

@@ -50,6 +50,8 @@ pub struct LockGuard {
     keeper: Arc<PolledKeeper>,
     /// How long the keeper takes to answer at most, if its runtime is driven.
     patience: Duration,
+    /// How long a release may have to wait before.
+    min_hold: Duration,
     pub(super) client: Arc<Client>,
 }
 
@@ -68,8 +70,8 @@ impl LockGuard {
         // overruns its limit there are no more.
         let patience =
             handover.call_timeout * 4 + overrun_grace(handover.call_timeout) + STANDSTILL_GRACE;
-        let Handover { held, commands, .. } = handover;
-        Ok(Self { held, commands, keeper, patience, client })
+        let Handover { held, commands, min_hold, .. } = handover;
+        Ok(Self { held, commands, keeper, patience, min_hold, client })
     }
 
     /// A view of this hold to pass around; it does not keep the lock.
@@ -77,7 +79,8 @@ impl LockGuard {
         &self.held
     }
 
-    /// Releases the lock and waits for the store's answer.
+    /// Releases the lock and waits for the store's answer, and before that for the end of its
+    /// [`min_hold`](crate::Lock::min_hold).
     ///
     /// ```
     /// # use lock_core::Released;
@@ -108,7 +111,7 @@ impl LockGuard {
             // The keeper still tells the store, but the caller does not wait for that.
             return Err(self.lost_at(reason, Operation::Release));
         }
-        self.answered(answer, Operation::Release).await
+        self.answered(answer, Operation::Release, self.min_hold + self.patience).await
     }
 
     /// Renews the lock now, in addition to the background renewals.
@@ -238,19 +241,20 @@ impl LockGuard {
     ) -> impl Future<Output = Result<T>> {
         let (reply, answer) = oneshot::channel();
         self.commands.send(command(reply));
-        self.answered(answer, operation)
+        self.answered(answer, operation, self.patience)
     }
 
     async fn answered<T>(
         &self,
         answer: impl Future<Output = Result<Result<T>, RecvError>>,
         operation: Operation,
+        patience: Duration,
     ) -> Result<T> {
         let answer = tokio::select! {
             biased;
             answer = answer => answer,
-            () = self.client.clock.sleep(self.patience) => {
-                let error = self.client.standstill(self.patience);
+            () = self.client.clock.sleep(patience) => {
+                let error = self.client.standstill(patience);
                 return Err(self.client.describe(error, operation, self.held.key()));
             }
         };

@@ -97,6 +97,32 @@ impl Lock {
         self
     }
 
+    /// For how long the lock is kept from others at least, counted from the grant, even if it is
+    /// released sooner: for a job that takes a second, and must not be run again by a machine whose
+    /// clock is behind. None by default, and at most [`max_hold`](Self::max_hold); an invalid time is
+    /// reported by the acquisition.
+    ///
+    /// The guard counts as released at once, but its release takes effect when the time is over:
+    /// [`release`](LockGuard::release) waits for that, and a dropped guard is released in the
+    /// background. The lock is renewed until then. A process that ends before leaves the lock to its
+    /// ttl, so a ttl of this length keeps it in any case. A lock that is lost, or
+    /// [attached](Self::attach), is not kept, and no cohort passes it on before.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// # use lock_core::{Locks, testing::MemoryBackend};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let locks = Locks::new(MemoryBackend::queued());
+    /// let report = locks.named("nightly-report")?.min_hold(Duration::from_secs(120));
+    /// drop(report.try_acquire().await?.expect("it is free")); // the report is written
+    /// assert!(report.try_acquire().await?.is_none(), "for two minutes");
+    /// # Ok(()) }
+    /// ```
+    pub fn min_hold(mut self, least: Duration) -> Self {
+        self.options.min_hold = least;
+        self
+    }
+
     /// The longest time for which a guard may hold the lock, renewals included: a cap on a holder
     /// that hangs. More than zero; none by default. When it is reached, the lock is lost; the store
     /// frees it when the guard is dropped or the lease ends.

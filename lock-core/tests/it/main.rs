@@ -13,6 +13,7 @@ mod kinds_all;
 mod kinds_election;
 mod lease;
 mod lock_delay;
+mod min_hold;
 mod outage;
 mod overrun;
 mod smoke;

@@ -1,0 +1,164 @@
+//! A lock that is kept from others for a while, even if it is released sooner.
+
+use std::time::Duration;
+
+use lock_core::memory::MemoryBackend;
+use lock_core::testing::TokioClock;
+use lock_core::{Clock, ClockInstant, ErrorKind, Lock, LockState, Locks, LostReason, Released};
+
+use crate::{MS, SECOND, dropped_after, virtual_locks};
+
+fn stores() -> [MemoryBackend; 2] {
+    [MemoryBackend::queued(), MemoryBackend::poll_only()]
+}
+
+/// The same lock of another process.
+fn other(store: &MemoryBackend, clock: TokioClock) -> Lock {
+    Locks::builder(store.client()).clock(clock).build().unwrap().named("x").unwrap()
+}
+
+/// When it is free, by the time since `begun`.
+async fn free_after(lock: &Lock, clock: TokioClock, begun: ClockInstant) -> Duration {
+    while lock.try_acquire().await.unwrap().is_none() {
+        clock.sleep(MS).await;
+    }
+    clock.now().since(begun)
+}
+
+/// The least time, but for a moment of the tests.
+fn is_least(held_for: Duration) -> bool {
+    held_for >= 10 * SECOND && held_for <= 10 * SECOND + 2 * MS
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_takes_effect_when_the_time_is_over() {
+    for store in stores() {
+        for (ttl, renews) in [(30 * SECOND, true), (3 * SECOND, true), (3 * SECOND, false)] {
+            let (store, locks, clock) = virtual_locks(store.clone());
+            let other = other(&store, clock);
+            let lock = locks.named("x").unwrap().ttl(ttl).min_hold(10 * SECOND);
+            let lock = if renews { lock } else { lock.no_renew() };
+            let (guard, granted_at) = (lock.acquire().await.unwrap(), clock.now());
+            clock.sleep(SECOND).await;
+            let held = guard.held().clone();
+            let released = tokio::spawn(guard.release());
+            clock.sleep(MS).await;
+            assert_eq!(held.state(), LockState::Lost(LostReason::Released), "at once");
+            assert!(!released.is_finished());
+            assert!(is_least(free_after(&other, clock, granted_at).await));
+            assert_eq!(released.await.unwrap().unwrap(), Released::Freed);
+            assert!(is_least(clock.now().since(granted_at)));
+
+            // A dropped guard, and a release that is dropped at any await.
+            for polls in 0..4 {
+                clock.sleep(SECOND).await;
+                let (guard, granted_at) = (lock.acquire().await.unwrap(), clock.now());
+                match polls {
+                    0 => drop(guard),
+                    _ => drop(dropped_after(polls, guard.release()).await),
+                }
+                assert!(is_least(free_after(&other, clock, granted_at).await));
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_after_the_time_is_at_once() {
+    let (store, locks, clock) = virtual_locks(MemoryBackend::queued());
+    let guard = locks.named("x").unwrap().min_hold(10 * SECOND).acquire().await.unwrap();
+    clock.sleep(10 * SECOND).await;
+    let begun = clock.now();
+    assert_eq!(guard.release().await.unwrap(), Released::Freed);
+    assert_eq!(free_after(&other(&store, clock), clock, begun).await, Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_lost_while_it_is_kept_is_told() {
+    let (store, locks, clock) = virtual_locks(MemoryBackend::queued());
+    let lock = locks.named("x").unwrap().ttl(3 * SECOND).min_hold(60 * SECOND);
+    for (reason, within) in [(LostReason::Taken, SECOND), (LostReason::Expired, 4 * SECOND)] {
+        let guard = lock.acquire().await.unwrap();
+        let begun = clock.now();
+        let released = tokio::spawn(guard.release());
+        clock.sleep(MS).await;
+        match reason {
+            LostReason::Taken => store.lose_now("x"),
+            _ => store.partition(),
+        }
+        let error = released.await.unwrap().unwrap_err();
+        assert_eq!(error.lost_reason(), Some(reason), "{error}");
+        let after = clock.now().since(begun);
+        assert!(after <= within, "{reason}: {after:?}");
+        store.heal();
+        clock.sleep(10 * SECOND).await;
+        assert!(other(&store, clock).try_acquire().await.unwrap().is_some());
+    }
+}
+
+/// A renewal that fails is repeated.
+#[tokio::test(start_paused = true)]
+async fn a_kept_lock_outlives_a_failed_renewal() {
+    let (store, locks, clock) = virtual_locks(MemoryBackend::queued());
+    let guard =
+        locks.named("x").unwrap().ttl(3 * SECOND).min_hold(10 * SECOND).acquire().await.unwrap();
+    let granted_at = clock.now();
+    store.lose_next_request();
+    drop(guard);
+    assert!(is_least(free_after(&other(&store, clock), clock, granted_at).await));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_was_lost_before_is_not_kept() {
+    let (store, locks, clock) = virtual_locks(MemoryBackend::queued());
+    let guard = locks.named("x").unwrap().min_hold(60 * SECOND).acquire().await.unwrap();
+    store.lose_now("x");
+    guard.lost().await;
+    drop(guard);
+    clock.sleep(MS).await;
+    assert!(other(&store, clock).try_acquire().await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn closing_does_not_wait_longer_than_it_may() {
+    let (_, locks, clock) = virtual_locks(MemoryBackend::queued());
+    let lock = locks.named("x").unwrap().min_hold(60 * SECOND);
+    drop(lock.acquire().await.unwrap());
+    let begun = clock.now();
+    assert_eq!(locks.close(SECOND).await.unwrap_err().kind(), ErrorKind::Timeout);
+    assert_eq!(clock.now().since(begun), SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cohort_does_not_pass_on_what_is_kept() {
+    let (_, locks, clock) = virtual_locks(MemoryBackend::queued());
+    let lock = locks.named("x").unwrap().cohort(8).min_hold(SECOND);
+    let guard = lock.acquire().await.unwrap();
+    let begun = clock.now();
+    let next = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    clock.sleep(MS).await;
+    drop(guard);
+    drop(next.await.unwrap());
+    assert!(clock.now().since(begun) >= SECOND);
+}
+
+/// What was handed over is released by whoever has it.
+#[tokio::test(start_paused = true)]
+async fn an_attached_lock_is_not_kept() {
+    let (_, locks, clock) = virtual_locks(MemoryBackend::queued());
+    let lock = locks.named("x").unwrap().min_hold(60 * SECOND);
+    let token = lock.acquire().await.unwrap().detach().await.unwrap();
+    let begun = clock.now();
+    assert_eq!(lock.attach(&token).await.unwrap().release().await.unwrap(), Released::Freed);
+    assert_eq!(clock.now(), begun);
+}
+
+#[tokio::test]
+async fn the_least_time_fits_the_longest() {
+    let locks = Locks::new(MemoryBackend::queued());
+    let lock = locks.named("x").unwrap().max_hold(SECOND);
+    let error = lock.clone().min_hold(SECOND + MS).acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    assert!(error.to_string().contains("1.001s"), "{error}");
+    lock.min_hold(SECOND).acquire().await.unwrap().check().await.unwrap();
+}
