@@ -10,6 +10,8 @@
 //!   a hold alive, at the times in `schedule`; `leaving` gives it up, and releases until nothing is in doubt;
 //!   `polling` says who runs a keeper, a caller or a task; `client` has what the keepers of one `Locks` share
 //! - `hold` — whether a lock is held, decided by the clock; the token that hands it over; `rules` by which it is passed on
+//! - `kinds` — locks that are made of exclusive ones: permits in `semaphore`, readers and writers in `rw_lock`, several
+//!   names in `all`, leaders in `election`; `part` names what they are made of, `calls` waits for several at once
 //! - `blocking` — the same for threads that run no async code
 //! - `in_doubt`, `backoff` — what may still take effect in the store, and pauses
 //! - `clock`, `mutex`, `thread` — time, and the one thread that wakes all sleepers; a mutex without poison; threads of our own
@@ -44,6 +46,7 @@ pub mod testing;
 
 mod hold;
 mod keeper;
+pub mod kinds;
 #[cfg(distlock_mutants)]
 #[doc(hidden)]
 pub mod mutants;
@@ -55,8 +58,8 @@ pub use clock::{Clock, ClockInstant, Sleep, SystemClock};
 pub use contract::{
     Attempt, Binding, Busy, Capabilities, Claim, ClaimRequest, DataLoss, Effect, Error, ErrorKind,
     Feature, FenceCheck, Fencing, FencingToken, Finding, HolderInfo, HolderMark, LockAdmin,
-    LockBackend, LockInfo, LockKey, LockLayer, LostReason, Mode, Operation, OsRng, OwnerId,
-    Released, Renewal, Result, Resume, Rng, Seen, Severity, Victim, Wake, jitter,
+    LockBackend, LockInfo, LockKey, LockLayer, LostReason, Operation, OsRng, OwnerId, Released,
+    Renewal, Result, Resume, Rng, Seen, Severity, Victim, Wake, jitter,
 };
 pub use locks::{
     DetachError, Health, Held, LeaseToken, Lock, LockGuard, LockState, Locks, LocksBuilder,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::{Capabilities, Error, Result};
 
 /// A lock's own settings, as the caller gave them.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
     pub(crate) ttl: Option<Duration>,
     pub(crate) renewal: RenewalWish,
@@ -14,7 +14,7 @@ pub(crate) struct Options {
     pub(crate) cohort: Option<u32>,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum RenewalWish {
     /// Every third of the ttl.
     #[default]

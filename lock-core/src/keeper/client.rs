@@ -14,11 +14,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::line::LocalLines;
+use super::no_answer;
 use super::polling::KeeperRuntime;
-use crate::hold::Defaults;
+use crate::hold::{Defaults, Options};
+use crate::kinds::KindsInUse;
 use crate::{
     Capabilities, Clock, ClockInstant, Error, ErrorKind, LockBackend, LockEvent, LockKey,
-    LockObserver, Operation, Result, Rng,
+    LockObserver, Operation, Result, Rng, Seen,
 };
 
 #[derive(Debug)]
@@ -35,6 +37,7 @@ pub(crate) struct Client {
     pub(crate) prefix: Arc<str>,
     pub(crate) defaults: Defaults,
     pub(crate) lines: LocalLines,
+    pub(crate) kinds: KindsInUse,
     pub(crate) silent_store: SilentStore,
     pub(crate) keepers: TaskTracker,
     /// No new claims; waiting ones give up.
@@ -77,6 +80,41 @@ impl Client {
             call.as_mut().poll(cx)
         })
         .await
+    }
+
+    /// The limit of a call that concerns no claim.
+    pub(crate) fn call_limit(&self) -> Duration {
+        self.defaults.call_timeout.unwrap_or(Options::LONGEST_CALL)
+    }
+
+    /// Such a call.
+    pub(crate) async fn within<T>(
+        &self,
+        limit: Duration,
+        operation: Operation,
+        call: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let answer = tokio::select! {
+            biased;
+            answer = self.at_home(call) => answer,
+            () = self.clock.sleep(limit) => Err(no_answer(limit)),
+        };
+        answer.map_err(|error| error.in_operation(operation).on_backend(self.backend.name()))
+    }
+
+    /// Whether somebody has these locks now (clause C18).
+    pub(crate) async fn look(&self, keys: &[LockKey]) -> Result<Vec<Seen>> {
+        let look = async {
+            let seen = self.backend.look(keys).await?;
+            if seen.len() == keys.len() {
+                return Ok(seen);
+            }
+            Err(Error::new(
+                ErrorKind::Internal,
+                format!("a look at {} names has {} answers", keys.len(), seen.len()),
+            ))
+        };
+        self.within(self.call_limit(), Operation::Look, look).await
     }
 
     fn visit(&self, handle: Handle) -> Arc<KeeperRuntime> {

@@ -11,7 +11,7 @@ mod holding;
 mod leaving;
 mod line;
 mod polling;
-mod schedule;
+pub(crate) mod schedule;
 mod search;
 
 use std::future::Future;
@@ -34,7 +34,8 @@ use crate::{
     LockEvent, LockKey, LockState, LostReason, Operation, Released, Renewal, Result,
 };
 
-pub(crate) use call::{no_answer, overrun_grace};
+use call::no_answer;
+pub(crate) use call::overrun_grace;
 pub(crate) use client::{Client, STANDSTILL_GRACE, SilentStore};
 pub(crate) use holding::Outbox;
 pub(crate) use line::LocalLines;
@@ -145,7 +146,6 @@ impl Keeper {
         if client.closing.is_cancelled() {
             return Err(Error::new(ErrorKind::Closed, "this connection to the store was closed"));
         }
-        client.capabilities.check_mode(request.mode, client.backend.name())?;
         let claim = Some(client.backend.claim(request.clone())?);
         let (client, doubt) = (Arc::clone(client), InDoubt::default());
         let (stage, was_passed_on) = (KeeperStage::Unobserved, false);

@@ -9,6 +9,8 @@ mod blocking;
 mod cohort;
 mod in_place;
 mod keeper;
+mod kinds_rw;
+mod kinds_semaphore;
 mod lease;
 mod outage;
 mod overrun;
