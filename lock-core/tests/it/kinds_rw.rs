@@ -55,14 +55,14 @@ async fn no_one_reads_while_another_writes() {
         let (store, locks, clock) = virtual_locks(store.stepwise());
         let register = Arc::new(Mutex::new(Register::default()));
         let mut tasks = Vec::new();
-        for number in 0..4 {
+        for number in 0..4_u32 {
             let process = process(&store, clock);
-            for task in 0..6 {
+            for task in 0..6_u32 {
                 let prices = process.rw_lock("prices").unwrap();
                 let register = Arc::clone(&register);
                 tasks.push(tokio::spawn(async move {
-                    for round in 0..20 {
-                        let pause = MS * ((number * 7 + task * 3 + round * 5) % 13) as u32;
+                    for round in 0..20_u32 {
+                        let pause = MS * ((number * 7 + task * 3 + round * 5) % 13);
                         if (number + task + round) % 4 == 0 {
                             let write = prices.write().await.unwrap();
                             register.lock().unwrap().enter(true, write.token().unwrap());

@@ -25,7 +25,10 @@ fn flavours() -> [MemoryBackend; 2] {
 
 /// Who has which slot now, and the greatest token of each so far.
 #[derive(Clone, Default)]
-struct Ledger(Arc<Mutex<HashMap<u32, (bool, Option<FencingToken>)>>>);
+struct Ledger(Arc<Mutex<HashMap<u32, LedgerLine>>>);
+
+/// Whether a slot is held, and its last token.
+type LedgerLine = (bool, Option<FencingToken>);
 
 impl Ledger {
     fn take(&self, permit: &Permit, most: usize) {
@@ -48,15 +51,14 @@ async fn there_are_never_more_holders_than_permits() {
         let (store, locks, clock) = virtual_locks(store);
         let ledger = Ledger::default();
         let mut tasks = Vec::new();
-        for (number, process) in processes(&store, clock, 4).into_iter().enumerate() {
+        for (number, process) in (0_u32..).zip(processes(&store, clock, 4)) {
             for task in 0..5 {
                 let (gpus, ledger) = (process.semaphore("gpu", 3).unwrap(), ledger.clone());
                 tasks.push(tokio::spawn(async move {
                     for round in 0..20 {
                         let permit = gpus.acquire().await.unwrap();
                         ledger.take(&permit, 3);
-                        tokio::time::sleep(MS * ((number * 7 + task * 3 + round) % 11) as u32)
-                            .await;
+                        tokio::time::sleep(MS * ((number * 7 + task * 3 + round) % 11)).await;
                         ledger.give_back(permit.slot());
                         permit.release().await.unwrap();
                     }
