@@ -54,6 +54,15 @@ mod identity {
     pub(super) mod owners;
 }
 
+/// Who has a lock at this moment, and which tokens are still to come.
+mod look {
+    pub(super) mod effects;
+    pub(super) mod faults;
+    pub(super) mod floors;
+    pub(super) mod holders;
+    pub(super) mod order;
+}
+
 /// A hold that goes from one process to another.
 mod handover {
     pub(super) mod processes;
@@ -104,6 +113,11 @@ const ALL: &[&[Case]] = &[
     queue::traffic::CASES,
     identity::limits::CASES,
     operators::shown::CASES,
+    look::holders::CASES,
+    look::floors::CASES,
+    look::order::CASES,
+    look::effects::CASES,
+    look::faults::CASES,
     fences::register::CASES,
     operators::secrets::CASES,
     doubt::seldom::CASES,
@@ -111,7 +125,7 @@ const ALL: &[&[Case]] = &[
 ];
 
 /// The clauses of the contract and the properties of the library that the suite must cover.
-const CLAUSES: std::ops::RangeInclusive<u8> = 1..=17;
+const CLAUSES: std::ops::RangeInclusive<u8> = 1..=18;
 const SAFETY: std::ops::RangeInclusive<u8> = 1..=8;
 const LIVENESS: std::ops::RangeInclusive<u8> = 1..=5;
 
