@@ -116,7 +116,7 @@ async fn c18_a_look_prolongs_nothing(cx: Cx) -> Check {
     );
     holding.claim.release().await?;
     let limit = Duration::from_millis(300) + cx.slack();
-    free_within(&cx, &c, "queue", limit, "a waiter has died, others have looked, and").await
+    free_within(&cx, &c, "queue", limit, "after a wait that has ended while others looked").await
 }
 
 /// So many looks that each of them would be noticed.
