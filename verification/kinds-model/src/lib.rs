@@ -3,8 +3,12 @@
 //! The exclusive locks are given: one holder at a time, a fence that rises, and a lease that ends only after its holder
 //! has ceased to believe in it. Beliefs may end at any step, and leases after them; any acquire and any wait may be
 //! given up, and requests that were given up land at any time. A process that stops is one that takes no more steps, and one
-//! that acts late still has its old token. A free lock may go to any of its waiters: who is first in a queue is not
-//! modelled.
+//! that acts late still has its old token. Nothing is bounded: states that no rule tells apart are counted once, and all
+//! others are explored, the nearest first.
+//!
+//! Not modelled: who is first in a queue, for a free lock may go to any of its waiters; cohorts; and the time between a
+//! grant or a look and its answer. Whoever concludes something from an answer that comes late has to believe at that time in
+//! what it had when it asked.
 //!
 //! # Readers and writers
 //!
@@ -37,7 +41,12 @@
 //! such a look: of two parties which each have the votes of a quorum before they look for the other's, at least one sees
 //! the other. Nodes may lose their data, and then neither vote nor show anything until whoever believed has ceased to.
 //!
-//! Each wrong rule that a test names is found out: see `Wrong` of each kind.
+//! # How much
+//!
+//! Two writers and two readers on two slots are 46 404 states, with joined readers 47 833, and with one more reader
+//! 670 802. Three contenders for two permits are 213 states, two parties on three nodes 14 905, and on five that keep their
+//! data 55 098. Each wrong rule (`Wrong` of each kind) is found out, by the shortest way. All of it takes some fifteen seconds
+//! of processor time.
 
 mod explore;
 pub mod quorum;

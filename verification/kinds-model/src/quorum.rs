@@ -14,6 +14,8 @@ const NODES: usize = 5;
 pub struct Quorum {
     /// Three or five.
     pub nodes: usize,
+    /// Whether nodes lose their data.
+    pub loses: bool,
     /// The rule that is not kept.
     pub wrong: Option<Wrong>,
 }
@@ -224,9 +226,14 @@ impl Quorum {
                 steps.push(Step::due(What::VoteEnds(p, n), state));
             }
         }
-        let mut state = *from;
+        if self.loses {
+            steps.push(self.lose(*from, n));
+        }
+    }
+
+    fn lose(&self, mut state: State, n: usize) -> Step<Self> {
         for p in 0..state.parties.len() {
-            let is_active = from.parties[p] != Party::Ended;
+            let is_active = state.parties[p] != Party::Ended;
             let lost = &mut state.nodes[n];
             lost.awaits[p] = is_active && !self.is(Wrong::NoQuarantine);
             lost.votes[p] = match lost.votes[p] {
@@ -235,7 +242,7 @@ impl Quorum {
                 other => other,
             };
         }
-        steps.push(Step::chance(What::Loses(n), state));
+        Step::chance(What::Loses(n), state)
     }
 }
 

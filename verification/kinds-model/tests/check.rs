@@ -1,6 +1,7 @@
 //! Runs the model check: the right rules hold, and each wrong rule is found out.
 //!
-//! `cargo test -p kinds-model -- --nocapture --test-threads=1` prints how many states there are.
+//! `cargo test -p kinds-model -- --nocapture --test-threads=1` prints how many states there are, and the shortest way to
+//! what each wrong rule breaks. All of it takes some fifteen seconds of processor time.
 
 use std::time::SystemTime;
 
@@ -102,12 +103,11 @@ fn each_wrong_rule_of_a_semaphore_is_found() {
 
 #[test]
 fn looks_at_a_quorum_hold() {
-    for (nodes, states) in [(3, 14_905), (5, 2_215_025)] {
-        let model = Quorum { nodes, wrong: None };
-        let what = format!("two parties, {nodes} nodes");
-        holds(&what, &model, &[Quorum::EXCLUSION], states);
-        Quorum::POSSIBLE.iter().for_each(|fact| reaches(&what, &model, fact));
-    }
+    let three = Quorum { nodes: 3, loses: true, wrong: None };
+    holds("two parties, three nodes", &three, &[Quorum::EXCLUSION], 14_905);
+    Quorum::POSSIBLE.iter().for_each(|fact| reaches("two parties, three nodes", &three, fact));
+    let five = Quorum { nodes: 5, loses: false, wrong: None };
+    holds("two parties, five nodes that keep their data", &five, &[Quorum::EXCLUSION], 55_098);
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn each_wrong_rule_of_a_quorum_is_found() {
         Wrong::ShowsInQuarantine,
         Wrong::NoQuarantine,
     ] {
-        let model = Quorum { nodes: 3, wrong: Some(wrong) };
+        let model = Quorum { nodes: 3, loses: true, wrong: Some(wrong) };
         reaches(&format!("{wrong:?}"), &model, Quorum::EXCLUSION);
     }
 }
