@@ -70,6 +70,12 @@ mod handover {
     pub(super) mod tokens;
 }
 
+/// Locks that are made of several.
+mod kinds {
+    pub(super) mod permits;
+    pub(super) mod readers;
+}
+
 /// What is shown, and what must not be.
 mod operators {
     pub(super) mod answers;
@@ -118,6 +124,8 @@ const ALL: &[&[Case]] = &[
     look::order::CASES,
     look::effects::CASES,
     look::faults::CASES,
+    kinds::permits::CASES,
+    kinds::readers::CASES,
     fences::register::CASES,
     operators::secrets::CASES,
     doubt::seldom::CASES,
