@@ -42,14 +42,13 @@ mod url;
 pub use connect::{ConnectBuilder, LazyLocks, builder, connect, connect_blocking};
 #[doc(inline)]
 pub use lock_core::{
-    Binding, Capabilities, DataLoss, DetachError, Effect, Election, Error, ErrorKind, Feature,
-    FenceCheck, Fencing, FencingToken, Finding, Health, Held, HeldSet, HolderInfo, HolderMark,
-    Leader, Leadership, LeaseToken, Lock, LockGuard, LockInfo, LockKey, LockSet, LockSetGuard,
-    LockState, Locks, LocksBuilder, LostReason, LostSignal, Observation, Observer, Operation,
-    OwnerId, Released, RenewedLease, Result, SetLostSignal, Severity, Wake,
+    Binding, Capabilities, DataLoss, DetachError, Effect, Error, ErrorKind, Feature, FenceCheck,
+    Fencing, FencingToken, Finding, Health, Held, HolderInfo, HolderMark, LeaseToken, Lock,
+    LockGuard, LockInfo, LockKey, LockState, Locks, LocksBuilder, LostReason, LostSignal,
+    Operation, OwnerId, Released, RenewedLease, Result, Severity, Wake,
 };
 #[doc(inline)]
-pub use lock_core::{blocking, clock, testing};
+pub use lock_core::{blocking, clock, kinds, testing};
 pub use stores::{StoreKind, schemes, stores};
 
 /// For authors of a store or a layer: the contract, and what is needed to implement it.

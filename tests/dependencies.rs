@@ -24,6 +24,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("redlock-model", &["lock-core", "lock-kit"]),
     ("lock-simulation", &["lock-core"]),
     ("keeper-schedules", &[]),
+    ("kinds-model", &[]),
     ("xtask", &[]),
 ];
 

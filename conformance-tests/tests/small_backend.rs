@@ -9,7 +9,8 @@ use conformance_tests::{Client, Harness, Store, Time, Unavailable};
 use lock_core::testing::TokioClock;
 use lock_core::{
     Attempt, Binding, Busy, Bytes, Capabilities, Claim, ClaimRequest, Clock, ClockInstant,
-    FencingToken, LockBackend, LockKey, OwnerId, Released, Renewal, Result, Wake, async_trait,
+    FencingToken, LockBackend, LockKey, OwnerId, Released, Renewal, Result, Seen, Wake,
+    async_trait,
 };
 
 /// The store: what a server would keep.
@@ -20,9 +21,10 @@ struct Table {
 }
 
 /// A row stays when its lock is released, to keep its fence.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Row {
     owner: OwnerId,
+    label: Option<String>,
     fence: FencingToken,
     /// In the past for a free lock.
     expires: ClockInstant,
@@ -49,6 +51,7 @@ impl LockBackend for SmallBackend {
     fn capabilities(&self) -> Capabilities {
         let mut can = Capabilities::new(Binding::Lease, Wake::Poll);
         can.detachable = true;
+        can.look = true;
         can
     }
 
@@ -58,6 +61,17 @@ impl LockBackend for SmallBackend {
 
     async fn ping(&self) -> Result<()> {
         Ok(())
+    }
+
+    async fn look(&self, keys: &[LockKey]) -> Result<Vec<Seen>> {
+        let shown = |row: Option<&Row>, now| match row {
+            Some(row) if row.expires > now => {
+                Seen::Held { fence: Some(row.fence), label: row.label.clone() }
+            }
+            // C18: the next fence will be above the one that the row has kept.
+            row => Seen::Free { floor: row.map(|row| row.fence) },
+        };
+        self.0.step(|rows, now| Ok(keys.iter().map(|key| shown(rows.get(key), now)).collect()))
     }
 }
 
@@ -81,7 +95,7 @@ impl SmallClaim {
 #[async_trait]
 impl Claim for SmallClaim {
     async fn try_acquire(&mut self) -> Result<Attempt> {
-        let ClaimRequest { key, owner, ttl, .. } = &self.request;
+        let ClaimRequest { key, owner, ttl, label, .. } = &self.request;
         self.table.step(|rows, now| {
             let held = rows.get(key).filter(|row| row.expires > now);
             let (fence, end) = match held {
@@ -99,7 +113,7 @@ impl Claim for SmallClaim {
                 }
             };
             let expires = end.max(now + *ttl);
-            rows.insert(key.clone(), Row { owner: *owner, fence, expires });
+            rows.insert(key.clone(), Row { owner: *owner, label: label.clone(), fence, expires });
             // C4: the store counts from now, which is after the start of this call.
             Ok(Attempt::Granted { token: fence, valid_for: Some(*ttl) })
         })

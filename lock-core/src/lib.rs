@@ -9,8 +9,9 @@
 //!   behind others of its process in `line`; `call` lets a call end, and gives up one that overruns; `holding` keeps
 //!   a hold alive, at the times in `schedule`; `leaving` gives it up, and releases until nothing is in doubt;
 //!   `polling` says who runs a keeper, a caller or a task; `client` has what the keepers of one `Locks` share
-//! - `kinds` — several locks at once, and elections, made of exclusive locks
 //! - `hold` — whether a lock is held, decided by the clock; the token that hands it over; `rules` by which it is passed on
+//! - `kinds` — locks that are made of exclusive ones: permits in `semaphore`, readers and writers in `rw_lock`, several
+//!   names in `all`, leaders in `election`; `part` names what they are made of, `calls` waits for several at once
 //! - `blocking` — the same for threads that run no async code
 //! - `in_doubt`, `backoff` — what may still take effect in the store, and pauses
 //! - `clock`, `mutex`, `thread` — time, and the one thread that wakes all sleepers; a mutex without poison; threads of our own
@@ -45,7 +46,7 @@ pub mod testing;
 
 mod hold;
 mod keeper;
-mod kinds;
+pub mod kinds;
 #[cfg(distlock_mutants)]
 #[doc(hidden)]
 pub mod mutants;
@@ -57,12 +58,8 @@ pub use clock::{Clock, ClockInstant, Sleep, SystemClock};
 pub use contract::{
     Attempt, Binding, Busy, Capabilities, Claim, ClaimRequest, DataLoss, Effect, Error, ErrorKind,
     Feature, FenceCheck, Fencing, FencingToken, Finding, HolderInfo, HolderMark, LockAdmin,
-    LockBackend, LockInfo, LockKey, LockLayer, LostReason, Mode, Operation, OsRng, OwnerId,
-    Released, Renewal, Result, Resume, Rng, Seen, Severity, Victim, Wake, jitter,
-};
-pub use kinds::{
-    Election, HeldSet, Leader, Leadership, LockSet, LockSetGuard, Observation, Observer,
-    SetLostSignal,
+    LockBackend, LockInfo, LockKey, LockLayer, LostReason, Operation, OsRng, OwnerId, Released,
+    Renewal, Result, Resume, Rng, Seen, Severity, Victim, Wake, jitter,
 };
 pub use locks::{
     DetachError, Health, Held, LeaseToken, Lock, LockGuard, LockState, Locks, LocksBuilder,

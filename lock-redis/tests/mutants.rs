@@ -18,7 +18,7 @@ fn main() -> ExitCode {
 
 #[cfg(distlock_mutants)]
 fn play(scene: &str) -> Result<(), String> {
-    use redlock_common::common::scenes;
+    use redlock_common::common::{looks, scenes};
     use redlock_common::scenarios;
 
     let runtime = tokio::runtime::Runtime::new().map_err(|error| error.to_string())?;
@@ -49,6 +49,11 @@ fn play(scene: &str) -> Result<(), String> {
                 scenes::a_lock_that_is_handed_to_nobody_is_declined().await
             }
             "a_long_value_names_one_hold" => scenes::a_long_value_names_one_hold().await,
+            "a_look_shows_whoever_has_a_lock" => looks::a_look_shows_whoever_has_a_lock().await,
+            "a_floor_parts_earlier_fences_from_later_ones" => {
+                looks::a_floor_parts_earlier_fences_from_later_ones().await
+            }
+            "a_replica_shows_nothing" => looks::a_replica_shows_nothing().await,
             "a_late_request_ends_no_hold_sooner" => {
                 let server = redlock_common::common::server().await;
                 let backend = redlock_common::common::backend(&server).await;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use lock_core::{
-    Capabilities, Claim, ClaimRequest, Error, LockAdmin, LockBackend, Operation, Result,
-    async_trait,
+    Capabilities, Claim, ClaimRequest, Error, LockAdmin, LockBackend, LockKey, Operation, Result,
+    Seen, async_trait,
 };
 
 use crate::config::SqlConfig;
@@ -163,6 +163,10 @@ impl LockBackend for SqlBackend {
 
     async fn ping(&self) -> Result<()> {
         self.0.ping().await
+    }
+
+    async fn look(&self, keys: &[LockKey]) -> Result<Vec<Seen>> {
+        self.0.look(keys).await
     }
 
     async fn close(&self) -> Result<()> {

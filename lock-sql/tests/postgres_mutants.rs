@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a scene that cannot go on panics")]
 
 mod common;
+mod looks;
 mod mutants;
 mod postgres_common;
 mod postgres_harness;
@@ -23,6 +24,10 @@ fn main() -> std::process::ExitCode {
             "paths_of_others" => postgres_scenes::paths_of_others().await,
             "late_inserts" => postgres_scenes::late_inserts().await,
             "late_repeats" => postgres_scenes::late_repeats().await,
+            "looks" => looks::looks(postgres_common::server().await.url()).await,
+            "looks_away_from_the_primary" => postgres_scenes::looks_away_from_the_primary().await,
+            "late_looks" => postgres_scenes::late_looks().await,
+            "floors_below_late_inserts" => postgres_scenes::floors_below_late_inserts().await,
             "late_requests" => mutants::late_requests(postgres_common::server().await.url()).await,
             other => panic!("no scene {other}"),
         },

@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a scene that cannot go on panics")]
 
+mod looks;
 mod mutants;
 mod sqlite_harness;
 
@@ -51,10 +52,13 @@ fn main() -> ExitCode {
         return newcomer(&url);
     }
     mutants::main("sqlite", sqlite_harness::main, async |scene| match scene {
-        "late_requests" => {
+        "late_requests" | "looks" => {
             let folder = tempfile::TempDir::new().unwrap();
             let url = format!("sqlite://{}", folder.path().join("locks.db").display());
-            mutants::late_requests(&url).await
+            match scene {
+                "looks" => looks::looks(&url).await,
+                _ => mutants::late_requests(&url).await,
+            }
         }
         "removed_log" => removed_log().await,
         other => panic!("no scene {other}"),

@@ -54,11 +54,26 @@ mod identity {
     pub(super) mod owners;
 }
 
+/// Who has a lock at this moment, and which tokens are still to come.
+mod look {
+    pub(super) mod effects;
+    pub(super) mod faults;
+    pub(super) mod floors;
+    pub(super) mod holders;
+    pub(super) mod order;
+}
+
 /// A hold that goes from one process to another.
 mod handover {
     pub(super) mod processes;
     pub(super) mod resume;
     pub(super) mod tokens;
+}
+
+/// Locks that are made of several.
+mod kinds {
+    pub(super) mod permits;
+    pub(super) mod readers;
 }
 
 /// What is shown, and what must not be.
@@ -104,6 +119,13 @@ const ALL: &[&[Case]] = &[
     queue::traffic::CASES,
     identity::limits::CASES,
     operators::shown::CASES,
+    look::holders::CASES,
+    look::floors::CASES,
+    look::order::CASES,
+    look::effects::CASES,
+    look::faults::CASES,
+    kinds::permits::CASES,
+    kinds::readers::CASES,
     fences::register::CASES,
     operators::secrets::CASES,
     doubt::seldom::CASES,
@@ -111,7 +133,7 @@ const ALL: &[&[Case]] = &[
 ];
 
 /// The clauses of the contract and the properties of the library that the suite must cover.
-const CLAUSES: std::ops::RangeInclusive<u8> = 1..=17;
+const CLAUSES: std::ops::RangeInclusive<u8> = 1..=18;
 const SAFETY: std::ops::RangeInclusive<u8> = 1..=8;
 const LIVENESS: std::ops::RangeInclusive<u8> = 1..=5;
 

@@ -56,7 +56,7 @@ pub(super) const MATRIX: Matrix<Call, State> = Matrix {
         (Unknown, &[TryAcquire, Changed, Check, Release]),
         (Done, &[Release]),
         (Detached, &[Release]),
-        (Open, &[Ping, Inspect, List, ForceRelease, Close]),
+        (Open, &[Ping, Look, Inspect, List, ForceRelease, Close]),
     ],
     events: &[
         Plain,

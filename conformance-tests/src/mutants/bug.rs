@@ -456,6 +456,105 @@ mutants! {
         => c05_a_release_is_pushed;
     [PollOnly LongNamesAreNotShown] long_names_are_not_shown "shows long names as free"
         => c11_a_lock_is_found_under_its_name;
+    [PollOnly LookIsKept] look_is_kept "answers a second look at a name from memory"
+        => c18_a_look_shows_each_hold_at_once;
+    [PollOnly LookIsOld]
+        look_is_old "answers a look from a copy that is behind the store"
+        => c18_of_two_that_take_and_look_one_sees_the_other;
+        look_of_an_older_moment "answers looks of all clients from a copy that is behind the store"
+        => c18_each_look_is_of_a_moment_between_its_ends;
+    [PollOnly LookAtOwn] look_at_own "shows what its own claims hold, and all else as free"
+        => c18_a_look_shows_each_hold_at_once;
+    [PollOnly ReleasedIsSeen] released_is_seen "shows a hold that it has seen until it sees another"
+        => c18_a_look_shows_each_hold_at_once;
+    [PollOnly SeenFenceIsTheNext] seen_fence_is_the_next "shows a hold with the token after its own"
+        => c18_a_look_shows_each_hold_at_once;
+    [PollOnly SeenLabelIsMissing] seen_label_is_missing "shows a hold without its label"
+        => c18_a_look_shows_each_hold_at_once;
+    [PollOnly SeenLabelIsTheFirst] seen_label_is_the_first "shows each hold of a lock under the label of the first"
+        => c18_a_look_shows_each_hold_at_once;
+    [PollOnly LookSorts] look_sorts "answers a look in the order of the alphabet"
+        => c18_a_look_answers_in_the_order_of_the_names;
+    [PollOnly LookTellsOnce] look_tells_once "answers a look once for a name that it is asked for twice"
+        => c18_a_look_answers_in_the_order_of_the_names;
+    [PollOnly LookAtNothingFails] look_at_nothing_fails "refuses a look at no name"
+        => c18_a_look_answers_in_the_order_of_the_names;
+    [PollOnly LookOfFew] look_of_few "looks at the first 32 names, and shows the others as free"
+        => c18_a_look_answers_in_the_order_of_the_names;
+    [PollOnly LookFolds] look_folds "folds the case of the names that it looks at"
+        => c18_a_look_takes_no_name_for_another;
+    [PollOnly LookShortens] look_shortens "cuts long names when it looks at them"
+        => c18_a_look_takes_no_name_for_another;
+    [PollOnly LookIgnoresPrefix] look_ignores_prefix "looks at a name without its prefix"
+        => c18_a_look_takes_no_name_for_another;
+    [PollOnly RenewedIsNotSeen] renewed_is_not_seen "shows a lock as free that its holder has renewed"
+        => c18_a_look_follows_the_hold;
+    [PollOnly ResumedIsNotSeen] resumed_is_not_seen "shows a lock as free that was taken over by its lease token"
+        => c18_a_look_follows_the_hold;
+    [Queued UnknownIsNotSeen] handed_is_not_seen "shows a lock as free until the next holder knows that it has it"
+        => c18_a_look_sees_a_hand_over;
+    [Queued UnknownIsPassed]
+        floor_passes_the_next "shows a lock that was handed on as free, with the token of the next holder as its floor"
+        => c18_a_look_sees_a_hand_over;
+        floor_passes_the_next_after_an_end "shows a lock whose lease has ended as free, with the token of the next holder as its floor"
+        => c18_a_look_sees_the_end_of_a_lease_with_a_queue;
+        floor_passes_the_unanswered "shows a lock as free whose grant had no answer, with its token as the floor"
+        => c18_a_grant_without_an_answer_is_shown;
+    [Queued HandedSeenFenceIsOld] handed_seen_fence_is_old "shows a holder that had to wait with the token of the one before, to those who look"
+        => c18_a_look_sees_a_hand_over;
+    [Queued HandedSeenLabelIsOld] handed_seen_label_is_old "shows a holder that had to wait with the label of the one before, to those who look"
+        => c18_a_look_sees_a_hand_over;
+    [Queued WaiterIsSeen] waiter_is_seen "shows the last one in line as the holder" => c18_a_look_sees_a_hand_over;
+    [PollOnly TakenIsSeen]
+        ended_is_seen "shows who has taken a lock until it is released, also when the lease has ended"
+        => c18_a_look_sees_the_end_of_a_lease;
+        forced_is_seen "shows who has taken a lock until it is released, also when it was taken away"
+        => c18_a_look_sees_a_forced_release;
+        loss_in_a_restart_is_seen "shows who has taken a lock until it is released, also when a restart has lost it"
+        => c18_a_look_after_a_restart_shows_what_the_store_has;
+    [PollOnly FloorTooLow] floor_too_low "shows a floor of one less than the last token"
+        => c18_a_floor_lies_between_the_last_token_and_the_next;
+    [PollOnly FloorTooHigh] floor_too_high "shows the next token as the floor"
+        => c18_a_floor_lies_between_the_last_token_and_the_next;
+    [PollOnly FloorIsMissing] floor_is_missing "shows no floor of a name that had tokens"
+        => c18_a_floor_lies_between_the_last_token_and_the_next;
+    [PollOnly FloorIsKept] floor_is_kept "shows the floor of a name that it has shown first"
+        => c18_a_floor_lies_between_the_last_token_and_the_next;
+    [PollOnly FloorOfTheFirstName] floor_of_the_first_name "shows the floor of the first name for all names of a look"
+        => c18_a_floor_lies_between_the_last_token_and_the_next;
+    [PollOnly FloorIsTheFirst] floor_is_the_first "shows the first token of the last block as the floor"
+        => c18_a_floor_is_not_below_the_last_of_a_block;
+    [PollOnly SeenFenceIsTheLast] seen_fence_is_the_last "shows a hold with the last token of its block"
+        => c18_a_floor_is_not_below_the_last_of_a_block;
+    [PollOnly LookInTwoSteps] look_in_two_steps "asks who has a lock, and then for the floor"
+        => c18_each_look_is_of_a_moment_between_its_ends;
+    [PollOnly LookTakes] look_takes "looks by taking what is free, and leaves it"
+        => c18_a_look_leaves_nothing_behind;
+    [PollOnly LookTakesForAMoment] look_takes_for_a_moment "looks by taking what is free, and gives it back"
+        => c18_a_look_is_in_nobodys_way;
+    [PollOnly LookProlongs] look_prolongs "prolongs the lease of a holder that others look at"
+        => c18_a_look_prolongs_nothing;
+    [Queued LookProlongsPlaces] look_prolongs_places "prolongs the places of those who wait when others look"
+        => c18_a_look_prolongs_nothing;
+    [Queued LookWakes] look_wakes "tells all who have or want a lock that another has looked"
+        => c18_a_look_wakes_nobody;
+    [PollOnly LookPerName] look_per_name "makes one request for each name of a look"
+        => c18_a_look_at_many_names_makes_no_more_requests;
+    [PollOnly UnansweredLookIsFree] unanswered_look_is_free "shows names that it cannot ask for as free"
+        => c18_a_look_without_an_answer_is_an_error;
+    [PollOnly UnansweredLookIsOld] unanswered_look_is_old "answers a look from memory when the store does not"
+        => c18_a_look_without_an_answer_is_an_error;
+    [PollOnly FailedLookIsTheLast] failed_look_is_the_last "can look no more when one look has failed"
+        => c18_a_look_after_one_that_failed_is_answered;
+    [PollOnly LookReadsTheLast]
+        look_reads_the_last "answers a look with the answer to one that was not answered"
+        => c18_a_look_after_one_that_failed_is_answered;
+        look_reads_the_dropped "answers a look with the answer to one that was dropped"
+        => c18_a_dropped_look_disturbs_nobody;
+    [PollOnly LooksAreJoined] looks_are_joined "answers a look with the answer to one that is under way"
+        => c18_a_look_joins_no_earlier_one;
+    [PollOnly DroppedLookPoisons] dropped_look_poisons "leaves the connection unusable when a look is dropped"
+        => c18_a_dropped_look_disturbs_nobody;
     [PollOnly PasswordInFindings] password_in_findings "names the URL that it was given in a diagnosis"
         => s08_clients_claims_and_guards_show_no_secret;
     [PollOnly PasswordWhenClosed] password_when_closed "names the URL that it was given once it is closed"

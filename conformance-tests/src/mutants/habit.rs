@@ -93,7 +93,7 @@ impl LockBackend for WrongHabit {
     }
 
     async fn look(&self, keys: &[LockKey]) -> Result<Vec<Seen>> {
-        self.right.look(keys).await
+        self.unbroken(Bug::DroppedLookPoisons, self.right.look(keys)).await
     }
 
     async fn close(&self) -> Result<()> {

@@ -11,6 +11,7 @@ mod claim;
 mod guard;
 mod habit;
 mod hasty;
+mod look;
 mod past;
 mod place;
 mod side;
@@ -26,6 +27,7 @@ use self::bug::{Bug, Flavour};
 use self::guard::{ConstantRng, SlowClock, StoppedClock, TimersNeverFire};
 use self::habit::WrongHabit;
 use self::hasty::HastyBackend;
+use self::look::WrongLook;
 use self::past::WrongPast;
 use self::side::Side;
 use self::view::WrongView;
@@ -46,7 +48,8 @@ impl SuiteMutant {
             let wrong = WrongBackend::new(bug, Arc::new(hasty), Arc::clone(&side));
             let habit = WrongHabit::new(bug, Arc::new(wrong), Arc::clone(&side));
             let view = WrongView::new(bug, Arc::new(habit), Arc::clone(&side));
-            Arc::new(WrongPast::new(bug, Arc::new(view), Arc::clone(&side)))
+            let past = WrongPast::new(bug, Arc::new(view), Arc::clone(&side));
+            Arc::new(WrongLook::new(bug, Arc::new(past), Arc::clone(&side)))
         }
     }
 

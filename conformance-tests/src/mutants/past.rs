@@ -84,6 +84,19 @@ impl WrongPast {
         info
     }
 
+    /// Whether a look does not see the present holder.
+    async fn overlooks(&self, key: &LockKey) -> Result<bool> {
+        if !matches!(self.bug, Bug::RenewedIsNotSeen | Bug::ResumedIsNotSeen) {
+            return Ok(false);
+        }
+        let holder = holder_of(Arc::clone(&self.right), key.clone()).await?;
+        let known = self.side.past.known();
+        Ok(holder.is_some_and(|holder| match self.bug {
+            Bug::RenewedIsNotSeen => known.renewed.contains(&holder),
+            _ => known.resumed.contains_key(&holder),
+        }))
+    }
+
     /// Whether the mark of the present holder is no longer known.
     async fn misses(&self, key: &LockKey) -> Result<bool> {
         if !matches!(self.bug, Bug::ForceMissesRenewed | Bug::ForceMissesHanded) {
@@ -140,7 +153,18 @@ impl LockBackend for WrongPast {
     }
 
     async fn look(&self, keys: &[LockKey]) -> Result<Vec<Seen>> {
-        self.right.look(keys).await
+        if self.bug == Bug::LookWakes {
+            let known = self.side.past.known();
+            let all = known.listeners.iter().filter(|(key, ..)| keys.contains(key));
+            all.for_each(|(_, _, news)| news.notify_one());
+        }
+        let mut all = self.right.look(keys).await?;
+        for (key, seen) in keys.iter().zip(&mut all) {
+            if self.overlooks(key).await? {
+                *seen = Seen::Free { floor: None };
+            }
+        }
+        Ok(all)
     }
 
     async fn close(&self) -> Result<()> {

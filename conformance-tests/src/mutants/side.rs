@@ -10,6 +10,7 @@ use lock_core::{
     LockBackend, LockKey, OsRng, OwnerId, Result,
 };
 
+use super::look::Sights;
 use super::past::Records;
 
 /// What the mistakes need to remember, for all clients of one store.
@@ -17,6 +18,7 @@ use super::past::Records;
 pub(super) struct Side {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) past: Records,
+    pub(super) sights: Sights,
     counters: Mutex<HashMap<LockKey, u64>>,
     client_counters: Mutex<HashMap<u64, u64>>,
     clients: AtomicU64,
@@ -55,6 +57,7 @@ impl Side {
         Self {
             clock: Arc::new(clock),
             past: Records::default(),
+            sights: Sights::default(),
             counters: Mutex::default(),
             client_counters: Mutex::default(),
             clients: AtomicU64::new(0),
@@ -154,6 +157,12 @@ impl Side {
             let mut handed = self.handed.lock().unwrap_or_else(PoisonError::into_inner);
             handed.push((request.owner, before));
         }
+    }
+
+    /// The token of the last holder that knows of its grant.
+    pub(super) fn last_fence(&self, key: &LockKey) -> Option<FencingToken> {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.get(key).and_then(|before| before.fence)
     }
 
     /// The one from whom this owner has got the lock, after a wait.

@@ -48,6 +48,10 @@ pub(crate) enum Need {
     Inspect,
     /// It is not declared, and is refused.
     NoInspect,
+    /// A look is declared.
+    Look,
+    /// It is not declared, and is refused.
+    NoLook,
     /// Each hold has its own lease.
     Lease,
     /// The link of a client can be disturbed.

@@ -302,6 +302,10 @@ fn unmet(cx: &Cx, need: Need) -> Option<&'static str> {
         Need::NoInspect => {
             (!capabilities.inspect, "the store declares `inspect`, so there is no refusal to test")
         }
+        Need::Look => (capabilities.look, "the store does not declare `look`"),
+        Need::NoLook => {
+            (!capabilities.look, "the store declares `look`, so there is no refusal to test")
+        }
         Need::Lease => (
             capabilities.binding == Binding::Lease,
             "a hold of this store does not have its own lease",
@@ -507,9 +511,12 @@ mod tests {
             }
         }
         assert!(idle.is_empty(), "cells that their cases never enter: {idle:#?}");
-        // The memory store has both.
-        let refusals =
-            ["s06_a_detach_of_a_session_is_refused", "s06_inspection_that_is_not_there_is_refused"];
+        // The memory store has them all.
+        let refusals = [
+            "s06_a_detach_of_a_session_is_refused",
+            "s06_inspection_that_is_not_there_is_refused",
+            "s06_a_look_that_is_not_there_is_refused",
+        ];
         assert_eq!(unseen, refusals, "cases that no store in memory is for");
     }
 

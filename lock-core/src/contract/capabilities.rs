@@ -1,10 +1,8 @@
 //! What a store can do.
 
 use std::fmt;
-use std::mem::discriminant;
 use std::time::Duration;
 
-use super::claim::Mode;
 use super::error::{Error, Result};
 use super::fence::Fences;
 
@@ -15,9 +13,6 @@ use super::fence::Fences;
 pub struct Capabilities {
     /// What a hold is bound to, and so what ends it.
     pub binding: Binding,
-    /// How a lock can be shared. The core refuses a mode that is not listed; what a mode carries, such
-    /// as a number of permits, is for the store to judge.
-    pub modes: &'static [Mode],
     /// How a waiter learns that it should try again.
     pub wake: Wake,
     /// Whether waiters are served in the order of their arrival. Where they are not, the core lets
@@ -49,7 +44,6 @@ impl Capabilities {
     pub const fn new(binding: Binding, wake: Wake) -> Self {
         Self {
             binding,
-            modes: &[Mode::Exclusive],
             wake,
             fair: false,
             fencing: Fencing::BestEffort,
@@ -62,15 +56,6 @@ impl Capabilities {
             max_ttl: None,
             loses_data_on: &[],
         }
-    }
-
-    /// Refuses a mode that is not declared.
-    pub(crate) fn check_mode(&self, mode: Mode, backend: &str) -> Result<()> {
-        let same = |declared: &Mode| discriminant(declared) == discriminant(&mode);
-        if self.modes.iter().any(same) {
-            return Ok(());
-        }
-        Err(Error::unsupported(format!("{backend} has no locks of the mode {mode:?}")))
     }
 
     /// Refuses a cohort of a size that is out of range, or that the store has no fences for.

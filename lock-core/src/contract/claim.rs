@@ -89,8 +89,6 @@ pub struct ClaimRequest {
     pub call_timeout: Duration,
     /// Whether a busy answer may leave a place in the store's queue (clause C13).
     pub wait: bool,
-    /// How the lock is shared.
-    pub mode: Mode,
     /// How many fencing tokens in a row the grant comes with, at least 1 (clause C16). The core asks
     /// for more than one only where the store declares
     /// [`fence_block`](crate::Capabilities::fence_block).
@@ -111,7 +109,6 @@ impl ClaimRequest {
             ttl,
             call_timeout: Duration::from_secs(5),
             wait: false,
-            mode: Mode::Exclusive,
             fences: 1,
             label: None,
             resume: None,
@@ -152,19 +149,6 @@ impl ClaimRequest {
         self.resume = Some(resume);
         self
     }
-}
-
-/// How a lock is shared between holders.
-///
-/// Shared locks and counting locks may come later. The core refuses a mode that a store has not
-/// declared in [`Capabilities::modes`](crate::Capabilities), so a store with exclusive locks only
-/// can ignore this.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Mode {
-    /// One holder at a time.
-    #[default]
-    Exclusive,
 }
 
 /// What another process handed over along with the owner id: see

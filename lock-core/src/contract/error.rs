@@ -206,6 +206,13 @@ impl Error {
     }
 
     /// See [`for_key`](Self::for_key), which is next to the key.
+    /// The same, of the lock with this name, in place of the one that it is made of.
+    #[must_use]
+    pub(crate) fn renamed(mut self, name: impl fmt::Display) -> Self {
+        self.0.key = Some(name.to_string());
+        self
+    }
+
     pub(super) fn name_lock(&mut self, name: impl fmt::Display) {
         self.0.key.get_or_insert_with(|| name.to_string());
     }

@@ -123,33 +123,71 @@ impl Fences {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FenceCheck {
     highest: Option<FencingToken>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    highest_reader: Option<FencingToken>,
 }
 
 impl FenceCheck {
-    /// Lets `token` pass and remembers it, unless a greater one has been seen.
+    /// Lets `token` pass and remembers it, unless a greater one has been seen, or one of a
+    /// [reader](Self::admit_reader) that is not below it.
     ///
     /// # Errors
     ///
     /// [`Lost`](ErrorKind::Lost) if a later holder has already been here.
     pub fn admit(&mut self, token: FencingToken) -> Result<()> {
         match self.highest {
-            Some(highest) if token < highest => Err(Error::new(
-                ErrorKind::Lost(crate::LostReason::Taken),
-                format!(
-                    "fencing token {token} is stale: a holder with {highest} has already been here"
-                ),
-            )),
+            Some(highest) if token < highest => return Err(stale(token, "holder", highest)),
+            _ => {}
+        }
+        match self.highest_reader {
+            Some(highest) if token <= highest => return Err(stale(token, "reader", highest)),
+            _ => {}
+        }
+        self.highest = Some(token);
+        Ok(())
+    }
+
+    /// Lets the token of a [reader](crate::kinds::ReadGuard) pass and remembers it, unless a greater one of a
+    /// writer has been seen. Readers do not stop each other.
+    ///
+    /// ```
+    /// use lock_core::{FenceCheck, FencingToken};
+    ///
+    /// let token = |number| FencingToken::new(number);
+    /// let mut resource = FenceCheck::default();
+    /// resource.admit(token(33)?)?;                        // a writer
+    /// resource.admit_reader(token(33)?)?;                 // readers after it
+    /// resource.admit_reader(token(33)?)?;
+    /// assert!(resource.admit(token(33)?).is_err());       // the writer again, too late
+    /// resource.admit(token(34)?)?;                        // the next writer
+    /// assert!(resource.admit_reader(token(33)?).is_err()); // a reader before it
+    /// # Ok::<(), lock_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](ErrorKind::Lost) if a later writer has already been here.
+    pub fn admit_reader(&mut self, token: FencingToken) -> Result<()> {
+        match self.highest {
+            Some(highest) if token < highest => Err(stale(token, "holder", highest)),
             _ => {
-                self.highest = Some(token);
+                self.highest_reader = self.highest_reader.max(Some(token));
                 Ok(())
             }
         }
     }
 
-    /// The greatest token seen so far.
+    /// The greatest token seen so far, but for those of readers.
     pub fn highest(&self) -> Option<FencingToken> {
         self.highest
     }
+}
+
+fn stale(token: FencingToken, later: &str, highest: FencingToken) -> Error {
+    Error::new(
+        ErrorKind::Lost(crate::LostReason::Taken),
+        format!("fencing token {token} is stale: a {later} with {highest} has already been here"),
+    )
 }
 
 #[cfg(test)]

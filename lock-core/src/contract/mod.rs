@@ -171,7 +171,7 @@ pub use capabilities::Feature;
 pub use capabilities::{Binding, Capabilities, DataLoss, Fencing, Wake};
 pub use claim::Claim;
 pub use claim::{Attempt, Busy, Released, Renewal};
-pub use claim::{ClaimRequest, Mode, Resume};
+pub use claim::{ClaimRequest, Resume};
 pub use error::LostReason;
 pub use error::{Effect, Error, ErrorKind, Operation, Result};
 pub(crate) use fence::Fences;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use crate::mutex::{Mutex, MutexGuard};
@@ -72,7 +72,21 @@ pub(crate) fn lead(ttl: Duration) -> Duration {
 /// It stays accurate for as long as it lives, but does not keep the lock: only the guard does.
 /// Everything here is answered from the local clock and never waits.
 #[derive(Clone)]
-pub struct Held(Arc<SharedHold>);
+pub struct Held {
+    hold: Arc<SharedHold>,
+    /// Of a lock of another kind, which has this hold.
+    user: Option<Arc<HoldUser>>,
+}
+
+/// A lock that is made of an exclusive one, under a name of its own. Several can have one hold, and each may
+/// leave it to the others.
+struct HoldUser {
+    key: LockKey,
+    token: FencingToken,
+    /// Cancelled when it leaves, and when the hold is lost.
+    ended: CancellationToken,
+    left_at: OnceLock<ClockInstant>,
+}
 
 struct SharedHold {
     key: LockKey,
@@ -128,17 +142,33 @@ impl Held {
             token: None,
         };
         let (validity, lost) = (Mutex::new(validity), Notify::new());
-        Self(Arc::new(SharedHold { key, owner, token, ttl, clock, lead, killed, validity, lost }))
+        let hold = SharedHold { key, owner, token, ttl, clock, lead, killed, validity, lost };
+        Self { hold: Arc::new(hold), user: None }
+    }
+
+    /// The same hold, as that of a lock of another kind, which has this name and token.
+    pub(crate) fn used_as(&self, key: LockKey, token: FencingToken) -> Self {
+        let ended = self.loss_token(CancellationToken::new).child_token();
+        let user = HoldUser { key, token, ended, left_at: OnceLock::new() };
+        Self { hold: Arc::clone(&self.hold), user: Some(Arc::new(user)) }
+    }
+
+    /// Its user has released it; others may still have the hold.
+    pub(crate) fn leave(&self) {
+        if let Some(user) = &self.user {
+            user.left_at.get_or_init(|| self.hold.clock.now());
+            user.ended.cancel();
+        }
     }
 
     /// The lock.
     pub fn key(&self) -> &LockKey {
-        &self.0.key
+        self.user.as_ref().map_or(&self.hold.key, |user| &user.key)
     }
 
     /// The identity of this hold. It is a secret of the holder: see [`OwnerId`].
     pub fn owner(&self) -> OwnerId {
-        self.0.owner
+        self.hold.owner
     }
 
     /// The fencing token, to be presented to the protected resource with every access.
@@ -149,41 +179,41 @@ impl Held {
     /// present.
     pub fn token(&self) -> Result<FencingToken> {
         match self.state() {
-            LockState::Lost(reason) => Err(Error::lost(reason).for_key(&self.0.key)),
-            LockState::Secure | LockState::AtRisk => Ok(self.0.token),
+            LockState::Lost(reason) => Err(Error::lost(reason).for_key(self.key())),
+            LockState::Secure | LockState::AtRisk => Ok(self.fence()),
         }
     }
 
     /// How long the lock is held after a renewal: the requested ttl, rounded up to what the store can
     /// keep.
     pub fn ttl(&self) -> Duration {
-        self.0.ttl
+        self.hold.ttl
     }
 
     /// The time until which the lock counts as held, unless it is renewed before. Counted from the
     /// moment *before* the last successful request was sent, less a margin of 1 % of the ttl +
     /// 2 ms. Once the lock is lost, this is the moment of its loss.
     pub fn valid_until(&self) -> ClockInstant {
-        self.0.validity().until
+        let until = self.hold.validity().until;
+        self.left_at().map_or(until, |left| until.min(left))
     }
 
     /// [`valid_until`](Self::valid_until) on the wall clock, for people and logs.
     pub fn valid_until_wall_clock(&self) -> SystemTime {
-        self.valid_until().to_system_time(&*self.0.clock)
+        self.valid_until().to_system_time(&*self.hold.clock)
     }
 
     /// How much longer the lock counts as held; zero once it is lost.
     pub fn remaining(&self) -> Duration {
-        let validity = self.0.validity();
-        match validity.lost {
-            Some(_) => Duration::ZERO,
-            None => validity.until.since(self.0.clock.now()),
-        }
+        self.valid_until().since(self.hold.clock.now())
     }
 
     /// Held, at risk or lost, by the local clock.
     pub fn state(&self) -> LockState {
-        let validity = self.0.validity();
+        if self.left_at().is_some() {
+            return LockState::Lost(LostReason::Released);
+        }
+        let validity = self.hold.validity();
         match (validity.lost, validity.at_risk) {
             (Some(reason), _) => LockState::Lost(reason),
             (None, true) => LockState::AtRisk,
@@ -192,23 +222,35 @@ impl Held {
     }
 
     pub(crate) fn fence(&self) -> FencingToken {
-        self.0.token
+        self.user.as_ref().map_or(self.hold.token, |user| user.token)
+    }
+
+    /// Waits until its user has left.
+    async fn left(&self) {
+        match &self.user {
+            Some(user) => user.ended.cancelled().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    fn left_at(&self) -> Option<ClockInstant> {
+        self.user.as_ref()?.left_at.get().copied()
     }
 
     /// When the lost signal fires.
     pub(crate) fn signal_at(&self) -> ClockInstant {
-        self.valid_until().minus(self.0.lead)
+        self.valid_until().minus(self.hold.lead)
     }
 
     /// Until when the store has promised to keep the lock, whatever has become of the guard.
     pub(crate) fn lease_end(&self) -> ClockInstant {
-        self.0.validity().lease_end
+        self.hold.validity().lease_end
     }
 
     /// Moves the end of validity, unless it has passed: a guard never returns from lost. An answer
     /// that promises less than an earlier one does not shorten it, since both promises hold.
     pub(crate) fn extend(&self, until: ClockInstant) {
-        let mut validity = self.0.validity();
+        let mut validity = self.hold.validity();
         if validity.lost.is_none() {
             validity.lease_end = validity.lease_end.max(until);
             validity.until = validity.until.max(until).min(validity.cap);
@@ -217,12 +259,12 @@ impl Held {
 
     /// Whether the last renewal failed.
     pub(crate) fn set_at_risk(&self, at_risk: bool) {
-        self.0.validity().at_risk = at_risk;
+        self.hold.validity().at_risk = at_risk;
     }
 
     /// The token that is cancelled on loss; this `new` one from now on, if there is none yet.
     pub(crate) fn loss_token(&self, new: impl FnOnce() -> CancellationToken) -> CancellationToken {
-        let mut validity = self.0.validity();
+        let mut validity = self.hold.validity();
         let token = validity.token.get_or_insert_with(new).clone();
         if validity.lost.is_some() {
             token.cancel();
@@ -232,14 +274,14 @@ impl Held {
 
     /// Ends the hold for `reason`, unless it has ended. Returns why it had ended before.
     pub(crate) fn lose(&self, reason: LostReason) -> Option<LostReason> {
-        let mut validity = self.0.validity();
+        let mut validity = self.hold.validity();
         let before = validity.lost;
         if before.is_none() {
-            validity.end(reason, self.0.clock.now());
+            validity.end(reason, self.hold.clock.now());
         }
         drop(validity);
         if before.is_none() {
-            self.0.lost.notify_waiters();
+            self.hold.lost.notify_waiters();
         }
         before
     }
@@ -247,19 +289,19 @@ impl Held {
     /// Ends the hold because its time is over, by whichever limit that was. The first to notice
     /// marks it: its keeper, or a task that waits for the loss. `None` if a renewal has come before.
     pub(crate) fn expire(&self) -> Option<LostReason> {
-        let mut validity = self.0.validity();
+        let mut validity = self.hold.validity();
         if let Some(before) = validity.lost {
             return Some(before);
         }
-        let now = self.0.clock.now();
-        if now < validity.until.minus(self.0.lead) {
+        let now = self.hold.clock.now();
+        if now < validity.until.minus(self.hold.lead) {
             return None;
         }
         let reason = validity.reason_of_end();
         validity.end(reason, now);
         drop(validity);
-        self.0.lost.notify_waiters();
-        tracing::error!(target: "distlock", key = %self.0.key, %reason, "lost");
+        self.hold.lost.notify_waiters();
+        tracing::error!(target: "distlock", key = %self.key(), %reason, "lost");
         Some(reason)
     }
 }
@@ -300,8 +342,8 @@ impl Validity {
 impl fmt::Debug for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Held")
-            .field("key", &self.0.key)
-            .field("token", &self.0.token)
+            .field("key", self.key())
+            .field("token", &self.fence())
             .field("state", &self.state())
             .finish_non_exhaustive()
     }
@@ -364,7 +406,10 @@ impl LostSignal {
     /// ```
     #[must_use = "a token does nothing unless it is asked or awaited"]
     pub fn cancellation_token(&self) -> CancellationToken {
-        self.0.loss_token(CancellationToken::new).child_token()
+        match &self.0.user {
+            Some(user) => user.ended.child_token(),
+            None => self.0.loss_token(CancellationToken::new).child_token(),
+        }
     }
 
     /// Waits until the lock is lost. Fires a moment before the end of validity by the clock alone, and
@@ -375,7 +420,7 @@ impl LostSignal {
     ///
     /// Cancel-safe.
     pub async fn wait(&self) -> LostReason {
-        let SharedHold { clock, killed, lost, .. } = &*self.0.0;
+        let SharedHold { clock, killed, lost, .. } = &*self.0.hold;
         loop {
             // Arm, then check, then wait.
             let mut notified = std::pin::pin!(lost.notified());
@@ -394,6 +439,7 @@ impl LostSignal {
             tokio::select! {
                 biased;
                 () = notified => {}
+                () = self.0.left() => {}
                 // The keeper says so, too, but its runtime may stand still.
                 () = killed.cancelled() => {}
                 () = clock.sleep_until(end) => {}
@@ -588,7 +634,7 @@ mod tests {
                 Step::Released => {
                     let _ = held.lose(LostReason::Released);
                 }
-                Step::Killed => held.0.killed.cancel(),
+                Step::Killed => held.hold.killed.cancel(),
             }
             waiting.runs_if_woken();
             let now = clock.now();
@@ -606,7 +652,7 @@ mod tests {
                 }
                 LockState::Secure | LockState::AtRisk => {
                     assert_eq!(lost, None, "it never returns");
-                    assert!(now < promised && now < cap && !held.0.killed.is_cancelled());
+                    assert!(now < promised && now < cap && !held.hold.killed.is_cancelled());
                     assert_eq!(held.valid_until(), promised.min(cap));
                     assert_eq!(held.lease_end(), promised);
                     assert!(

@@ -7,7 +7,7 @@ use super::held::{margin, promised_end};
 use crate::{Capabilities, ClockInstant, Error, Result};
 
 /// A lock's own settings, as the caller gave them.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
     pub(crate) ttl: Option<Duration>,
     pub(crate) lock_delay: Duration,
@@ -17,7 +17,7 @@ pub(crate) struct Options {
     pub(crate) cohort: Option<u32>,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum RenewalWish {
     /// Every third of the ttl.
     #[default]

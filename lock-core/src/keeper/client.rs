@@ -17,6 +17,7 @@ use super::call::no_answer;
 use super::line::LocalLines;
 use super::polling::KeeperRuntime;
 use crate::hold::{Defaults, Options};
+use crate::kinds::KindsInUse;
 use crate::{
     Capabilities, Clock, ClockInstant, Error, ErrorKind, LockBackend, LockEvent, LockKey,
     LockObserver, Operation, Result, Rng, Seen,
@@ -36,6 +37,7 @@ pub(crate) struct Client {
     pub(crate) prefix: Arc<str>,
     pub(crate) defaults: Defaults,
     pub(crate) lines: LocalLines,
+    pub(crate) kinds: KindsInUse,
     pub(crate) silent_store: SilentStore,
     pub(crate) keepers: TaskTracker,
     /// No new claims; waiting ones give up.

@@ -11,7 +11,7 @@ mod holding;
 mod leaving;
 mod line;
 mod polling;
-mod schedule;
+pub(crate) mod schedule;
 mod search;
 
 use std::future::Future;
@@ -147,7 +147,6 @@ impl Keeper {
         if client.closing.is_cancelled() {
             return Err(Error::new(ErrorKind::Closed, "this connection to the store was closed"));
         }
-        client.capabilities.check_mode(request.mode, client.backend.name())?;
         let claim = Some(client.backend.claim(request.clone())?);
         let (client, doubt) = (Arc::clone(client), InDoubt::default());
         let (stage, was_passed_on) = (KeeperStage::Unobserved, false);

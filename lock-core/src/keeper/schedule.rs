@@ -44,6 +44,12 @@ pub(super) fn after_busy(
     }
 }
 
+/// The pause before the next look, after so many in a row that have shown nothing free: that of a store that
+/// cannot push.
+pub(crate) fn after_a_busy_look(client: &Client, looks: u32) -> Duration {
+    after_busy(client, Wake::Poll, looks, Duration::MAX, None)
+}
+
 /// When to renew a place after a request sent at `sent`: all those of a client together, and often enough
 /// to find a push that was lost and to notice `within` that time that the store answers nobody.
 pub(super) fn renew_place_at(
@@ -57,7 +63,7 @@ pub(super) fn renew_place_at(
 }
 
 /// The pauses after errors.
-pub(super) fn backoff() -> Backoff {
+pub(crate) fn backoff() -> Backoff {
     Backoff::new(BACK_OFF.0, BACK_OFF.1)
 }
 

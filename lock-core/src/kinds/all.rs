@@ -566,7 +566,7 @@ impl Deref for LockSetGuard {
 /// A view of several locks that are held together. Cheap to clone.
 ///
 /// ```
-/// use lock_core::{HeldSet, Locks, testing::MemoryBackend};
+/// use lock_core::{kinds::HeldSet, Locks, testing::MemoryBackend};
 ///
 /// /// A step of the work, somewhere deep inside: it stops if one of the locks is gone.
 /// fn step(held: &HeldSet) -> lock_core::Result<u64> {

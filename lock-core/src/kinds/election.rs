@@ -172,12 +172,7 @@ impl Election {
         value: impl AsRef<str>,
         limit: Duration,
     ) -> Result<Leadership> {
-        let patience = if limit.is_zero() {
-            Patience::Try
-        } else {
-            Patience::Until(self.client().clock.now() + limit)
-        };
-        self.take(value.as_ref(), patience).await
+        self.take(value.as_ref(), self.lock.patience(limit)).await
     }
 
     /// Leads if nobody does; `None` if somebody else leads. It does not wait, nor stay back.
@@ -484,7 +479,7 @@ pub enum Observation {
 /// an answer with one, from a store that has lost its data, counts as none.
 ///
 /// ```
-/// use lock_core::{Locks, Observation, testing::MemoryBackend};
+/// use lock_core::{Locks, kinds::Observation, testing::MemoryBackend};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
 /// # let locks = Locks::new(MemoryBackend::queued());

@@ -1,7 +1,189 @@
-//! Kinds of lock that are composed of exclusive ones. No store knows of them.
+//! Kinds of lock that are made of exclusive locks, and of looks at them. No store knows them, so every store
+//! has them.
 
 mod all;
+mod calls;
 mod election;
+mod part;
+mod rw_lock;
+mod semaphore;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
 
 pub use all::{HeldSet, LockSet, LockSetGuard, SetLostSignal};
 pub use election::{Election, Leader, Leadership, Observation, Observer};
+pub(crate) use part::Part;
+pub use rw_lock::{ReadGuard, RwLock, WriteGuard};
+pub use semaphore::{Permit, Semaphore};
+
+use crate::LockKey;
+use crate::mutex::Mutex;
+
+/// What the tasks of one process know of each other's locks of other kinds.
+#[derive(Debug, Default)]
+pub(crate) struct KindsInUse {
+    semaphores: ByName<semaphore::PermitsInUse>,
+    rw_locks: ByName<rw_lock::ReadersInUse>,
+}
+
+/// What the tasks share that use one name, for as long as one of them does.
+#[derive(Debug)]
+struct ByName<T>(Mutex<Names<T>>);
+
+#[derive(Debug)]
+struct Names<T> {
+    users: HashMap<LockKey, Weak<T>>,
+    /// How many names there may be before those that nobody uses are removed.
+    most: usize,
+}
+
+impl<T> Default for ByName<T> {
+    fn default() -> Self {
+        Self(Mutex::new(Names { users: HashMap::new(), most: 16 }))
+    }
+}
+
+impl<T: Default> ByName<T> {
+    fn of(&self, key: &LockKey) -> Arc<T> {
+        let mut names = self.0.lock();
+        if let Some(users) = names.users.get(key).and_then(Weak::upgrade) {
+            return users;
+        }
+        if names.users.len() >= names.most {
+            names.users.retain(|_, users| users.strong_count() > 0);
+            names.most = (2 * names.users.len()).max(16);
+        }
+        let users = Arc::default();
+        names.users.insert(key.clone(), Arc::downgrade(&users));
+        users
+    }
+}
+
+/// The settings of a lock of another kind, which are those of the exclusive locks that it is made of.
+macro_rules! settings {
+    ($kind:ident) => {
+        impl $kind {
+            /// How long the store keeps it without a renewal: see [`Lock::ttl`](crate::Lock::ttl).
+            pub fn ttl(mut self, ttl: std::time::Duration) -> Self {
+                self.lock = self.lock.ttl(ttl);
+                self
+            }
+
+            /// How often it is renewed while it is held: see
+            /// [`Lock::renew_every`](crate::Lock::renew_every).
+            pub fn renew_every(mut self, every: std::time::Duration) -> Self {
+                self.lock = self.lock.renew_every(every);
+                self
+            }
+
+            /// Turns off renewal while it is held: see [`Lock::no_renew`](crate::Lock::no_renew).
+            pub fn no_renew(mut self) -> Self {
+                self.lock = self.lock.no_renew();
+                self
+            }
+
+            /// The longest time for which a guard may hold it: see
+            /// [`Lock::max_hold`](crate::Lock::max_hold).
+            pub fn max_hold(mut self, limit: std::time::Duration) -> Self {
+                self.lock = self.lock.max_hold(limit);
+                self
+            }
+
+            /// The holder's name as shown to people, up to 510 bytes: see
+            /// [`Lock::label`](crate::Lock::label).
+            pub fn label(mut self, label: impl AsRef<str>) -> Self {
+                self.lock = self.lock.label(label);
+                self
+            }
+
+            /// The name with its prefix.
+            pub fn key(&self) -> &crate::LockKey {
+                self.lock.key()
+            }
+        }
+    };
+}
+
+/// What a guard of another kind answers, as that of an exclusive lock does. `$guard` has a hold, `held`, and
+/// `lock()`, the guard that keeps it.
+macro_rules! guard {
+    ($guard:ident) => {
+        impl $guard {
+            /// A view of this hold to pass around; it does not keep the lock.
+            pub fn held(&self) -> &crate::Held {
+                &self.held
+            }
+
+            /// Asks the store whether it is still held: see
+            /// [`LockGuard::check`](crate::LockGuard::check).
+            ///
+            /// # Errors
+            ///
+            /// [`Lost`](crate::ErrorKind::Lost) if it is no longer held; any other error leaves that open.
+            ///
+            /// # Cancel safety
+            ///
+            /// Cancel-safe.
+            pub async fn check(&self) -> crate::Result<crate::LockState> {
+                self.lock().check().await.map_err(|error| error.renamed(self.held.key()))
+            }
+
+            /// Renews it now, in addition to the background renewals: see
+            /// [`LockGuard::renew`](crate::LockGuard::renew).
+            ///
+            /// # Errors
+            ///
+            /// [`Lost`](crate::ErrorKind::Lost) if it is lost. After any other error it is held until
+            /// [`valid_until`](crate::Held::valid_until), unless a later renewal succeeds.
+            ///
+            /// # Cancel safety
+            ///
+            /// If dropped, the renewal may or may not have happened.
+            pub async fn renew(&self) -> crate::Result<crate::LockState> {
+                self.lock().renew().await.map_err(|error| error.renamed(self.held.key()))
+            }
+
+            /// Runs `body` under it, then releases it. If it is lost, the body is dropped at its next await.
+            ///
+            /// # Errors
+            ///
+            /// [`Lost`](crate::ErrorKind::Lost) if it was lost before the body ended. If it ended in time,
+            /// its value is returned even if the release then fails; the failure is reported as a
+            /// `tracing` event.
+            ///
+            /// # Cancel safety
+            ///
+            /// Dropping it drops the body, and releases it in the background.
+            pub async fn run<T, F>(self, body: F) -> crate::Result<T>
+            where
+                F: AsyncFnOnce(crate::Held) -> T,
+            {
+                let (held, client) =
+                    (self.held.clone(), std::sync::Arc::clone(self.lock().client()));
+                crate::locks::run(&client, &held, body, self.release()).await
+            }
+
+            /// [`release`](Self::release) for a thread that runs no async code.
+            ///
+            /// # Errors
+            ///
+            /// As [`release`](Self::release), and [`NoAnswer`](crate::ErrorKind::NoAnswer) as
+            /// [`Lock::acquire_blocking`](crate::Lock::acquire_blocking).
+            pub fn release_blocking(self) -> crate::Result<crate::Released> {
+                let client = std::sync::Arc::clone(self.lock().client());
+                crate::blocking::wait(&client, self.release())
+            }
+        }
+
+        impl std::ops::Deref for $guard {
+            type Target = crate::Held;
+
+            fn deref(&self) -> &crate::Held {
+                &self.held
+            }
+        }
+    };
+}
+
+pub(crate) use {guard, settings};

@@ -12,6 +12,7 @@ use super::Locks;
 use crate::contract::check_part;
 use crate::hold::Defaults;
 use crate::keeper::{Client, KeeperRuntime, LocalLines, SilentStore};
+use crate::kinds::KindsInUse;
 use crate::{Clock, LockBackend, LockLayer, LockObserver, OsRng, Result, Rng, SystemClock};
 
 impl Locks {
@@ -199,6 +200,7 @@ impl LocksBuilder {
             prefix: self.prefix,
             defaults: self.defaults,
             lines: LocalLines::default(),
+            kinds: KindsInUse::default(),
             silent_store: SilentStore::default(),
             keepers: TaskTracker::new(),
             closing: CancellationToken::new(),

@@ -74,6 +74,10 @@ impl LockGuard {
         Ok(Self { held, commands, keeper, patience, min_hold, client })
     }
 
+    pub(crate) fn client(&self) -> &Arc<Client> {
+        &self.client
+    }
+
     /// A view of this hold to pass around; it does not keep the lock.
     pub fn held(&self) -> &Held {
         &self.held
@@ -202,24 +206,8 @@ impl LockGuard {
     where
         F: AsyncFnOnce(Held) -> T,
     {
-        let lost = self.lost();
-        let done = tokio::select! {
-            biased;
-            reason = lost.wait() => Err(reason),
-            // A body that never yields can outlast the lock.
-            value = body(self.held.clone()) => match self.state() {
-                LockState::Lost(reason) => Err(reason),
-                LockState::Secure | LockState::AtRisk => Ok(value),
-            },
-        };
-        let value = done.map_err(|reason| {
-            Error::lost(reason).for_key(self.held.key()).on_backend(self.client.backend.name())
-        })?;
-        let key = self.key().clone();
-        if let Err(error) = self.release().await {
-            tracing::warn!(target: "distlock", %key, %error, "the work is done, but its lock was not released cleanly");
-        }
-        Ok(value)
+        let (held, client) = (self.held.clone(), Arc::clone(&self.client));
+        run(&client, &held, body, self.release()).await
     }
 
     /// [`release`](Self::release) for a thread that runs no async code.
@@ -273,6 +261,35 @@ impl LockGuard {
     fn lost_at(&self, reason: LostReason, operation: Operation) -> Error {
         self.client.describe(Error::lost(reason), operation, self.held.key())
     }
+}
+
+/// Runs `body` while `held` is held, then releases it.
+pub(crate) async fn run<T, F>(
+    client: &Client,
+    held: &Held,
+    body: F,
+    release: impl Future<Output = Result<Released>>,
+) -> Result<T>
+where
+    F: AsyncFnOnce(Held) -> T,
+{
+    let lost = held.lost();
+    let done = tokio::select! {
+        biased;
+        reason = lost.wait() => Err(reason),
+        // A body that never yields can outlast the lock.
+        value = body(held.clone()) => match held.state() {
+            LockState::Lost(reason) => Err(reason),
+            LockState::Secure | LockState::AtRisk => Ok(value),
+        },
+    };
+    let value = done.map_err(|reason| {
+        Error::lost(reason).for_key(held.key()).on_backend(client.backend.name())
+    })?;
+    if let Err(error) = release.await {
+        tracing::warn!(target: "distlock", key = %held.key(), %error, "the work is done, but its lock was not released cleanly");
+    }
+    Ok(value)
 }
 
 impl Deref for LockGuard {

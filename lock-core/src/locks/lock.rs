@@ -10,6 +10,7 @@ use crate::hold::{LockTerms, Options, RenewalWish};
 use crate::keeper::{
     Client, Handover, Keeper, Patience, PolledKeeper, Poller, STANDSTILL_GRACE, Start,
 };
+use crate::kinds::Part;
 use crate::{
     ClaimRequest, Error, ErrorKind, FencingToken, Held, LeaseToken, LockGuard, LockKey, Operation,
     OwnerId, Released, RenewedLease, Result, Resume, blocking, keeper,
@@ -246,12 +247,7 @@ impl Lock {
     ///
     /// As [`acquire`](Self::acquire).
     pub async fn acquire_timeout(&self, limit: Duration) -> Result<LockGuard> {
-        self.take(if limit.is_zero() {
-            Patience::Try
-        } else {
-            Patience::Until(self.client.clock.now() + limit)
-        })
-        .await
+        self.take(self.patience(limit)).await
     }
 
     /// Takes the lock if it is free; `None` if another client holds it.
@@ -389,6 +385,15 @@ impl Lock {
         blocking::wait(&self.client, self.try_acquire())
     }
 
+    /// That of a caller who waits for at most `limit`.
+    pub(crate) fn patience(&self, limit: Duration) -> Patience {
+        if limit.is_zero() {
+            Patience::Try
+        } else {
+            Patience::Until(self.client.clock.now() + limit)
+        }
+    }
+
     pub(crate) async fn take(&self, patience: Patience) -> Result<LockGuard> {
         let taken = async {
             let owner = OwnerId::generate(&*self.client.rng)?;
@@ -440,6 +445,40 @@ impl Lock {
             .with_fences(terms.cohort)
             .with_label(self.label.as_deref().map(str::to_owned));
         Ok((request, terms))
+    }
+}
+
+/// What locks of other kinds need, which are made of several.
+impl Lock {
+    /// A part of this lock, with the same settings, and a hold for each task.
+    pub(crate) fn part(&self, part: Part) -> Result<Self> {
+        let options = Options { cohort: Some(1), ..self.options };
+        Ok(Self { key: part.key(&self.key)?, options, ..self.clone() })
+    }
+
+    /// The same for a moment of at most so long, at whatever interval the lock is renewed.
+    pub(crate) fn for_a_turn(mut self, longest: Duration) -> Self {
+        let ttl = self.options.ttl.or(self.client.defaults.ttl);
+        let ttl = Some(ttl.unwrap_or(longest).min(longest));
+        self.options = Options { ttl, cohort: self.options.cohort, ..Options::default() };
+        self
+    }
+
+    /// The same with a mark in front of its label.
+    pub(crate) fn marked(mut self, mark: &str) -> Self {
+        self.label = Some(format!("{mark}{}", self.label.as_deref().unwrap_or_default()).into());
+        self
+    }
+
+    /// Whether a hold of that one may be used for this one: it is kept in the same way, and for as long.
+    pub(crate) fn is_kept_as(&self, other: &Self) -> bool {
+        self.options == other.options
+            && self.options.max_hold.is_none()
+            && self.label == other.label
+    }
+
+    pub(crate) fn client(&self) -> &Arc<Client> {
+        &self.client
     }
 }
 

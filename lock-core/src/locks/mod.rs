@@ -10,12 +10,14 @@ use std::time::Duration;
 
 use crate::contract::check_part;
 use crate::keeper::Client;
+use crate::kinds::Part;
 use crate::{
     Capabilities, Clock, Error, ErrorKind, Feature, Finding, HolderMark, LockAdmin, LockEvent,
     LockInfo, LockKey, Operation, Released, Result, Victim, blocking,
 };
 
 pub use builder::LocksBuilder;
+pub(crate) use guard::run;
 pub use guard::{DetachError, LockGuard};
 pub use lock::Lock;
 
@@ -90,9 +92,19 @@ impl Locks {
     /// # Errors
     ///
     /// [`InvalidInput`](ErrorKind::InvalidInput) unless the name has 1 to 512 bytes of UTF-8 without
-    /// control characters.
+    /// control characters, or if it ends as the name of a part of another kind of lock does, such as
+    /// `~~p3`.
     pub fn named(&self, name: impl AsRef<str>) -> Result<Lock> {
-        Ok(Lock::new(Arc::clone(&self.0), self.key(name)?))
+        let key = self.key(name)?;
+        Part::refuse(key.name())?;
+        Ok(Lock::new(Arc::clone(&self.0), key))
+    }
+
+    /// What a lock of another kind with this name is made of.
+    pub(crate) fn whole(&self, name: impl AsRef<str>) -> Result<Lock> {
+        let key = self.key(name)?;
+        Part::check_whole(&key)?;
+        Ok(Lock::new(Arc::clone(&self.0), key))
     }
 
     /// What the store promises: facts to show or to choose by. To refuse a store that lacks

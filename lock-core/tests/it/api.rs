@@ -206,37 +206,6 @@ async fn a_detach_that_fails_gives_the_guard_back_and_the_lock_stays() {
     drop(lock.acquire_timeout(Duration::from_secs(1)).await.unwrap());
 }
 
-/// A store that declares no mode at all gets no claim.
-#[derive(Debug)]
-struct Modeless(MemoryBackend);
-
-#[async_trait]
-impl LockBackend for Modeless {
-    fn name(&self) -> &'static str {
-        "modeless"
-    }
-    fn capabilities(&self) -> Capabilities {
-        let mut can = self.0.capabilities();
-        can.modes = &[];
-        can
-    }
-    fn claim(&self, _: ClaimRequest) -> Result<Box<dyn Claim>> {
-        panic!("the core refuses a mode that is not declared")
-    }
-    async fn ping(&self) -> Result<()> {
-        self.0.ping().await
-    }
-}
-
-#[tokio::test]
-async fn a_mode_that_is_not_declared_is_refused_in_the_core() {
-    let locks = Locks::new(Arc::new(Modeless(MemoryBackend::queued())));
-    let error = locks.named("a").unwrap().try_acquire().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unsupported);
-    let text = error.to_string();
-    assert!(text.contains("modeless") && text.contains("Exclusive"), "{text}");
-}
-
 #[tokio::test]
 async fn a_dropped_guard_is_lost_at_once() {
     let guard = Locks::new(MemoryBackend::queued()).named("a").unwrap().acquire().await.unwrap();

@@ -3,13 +3,16 @@
 use std::future::Future;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
+use lock_core::kinds::{
+    Election, HeldSet, Leader, Leadership, LockSet, LockSetGuard, Observation, Observer,
+    SetLostSignal,
+};
 use lock_core::testing::{ManualClock, MemoryBackend, TokioClock};
 use lock_core::{
-    Capabilities, ClockInstant, DetachError, Effect, Election, Error, ErrorKind, Feature,
-    FenceCheck, FencingToken, Health, Held, HeldSet, HolderInfo, HolderMark, Leader, Leadership,
-    LeaseToken, Lock, LockGuard, LockInfo, LockKey, LockSet, LockSetGuard, LockState, Locks,
-    LocksBuilder, LostReason, LostSignal, Observation, Observer, Operation, OwnerId, Released,
-    RenewedLease, SetLostSignal, SystemClock,
+    Capabilities, ClockInstant, DetachError, Effect, Error, ErrorKind, Feature, FenceCheck,
+    FencingToken, Health, Held, HolderInfo, HolderMark, LeaseToken, Lock, LockGuard, LockInfo,
+    LockKey, LockState, Locks, LocksBuilder, LostReason, LostSignal, Operation, OwnerId, Released,
+    RenewedLease, SystemClock,
 };
 
 const fn everywhere<T: Send + Sync + Unpin + 'static>() {}

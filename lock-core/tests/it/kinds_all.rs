@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use lock_core::kinds::LockSet;
 use lock_core::memory::MemoryBackend;
 use lock_core::testing::{ManualClock, TokioClock};
 use lock_core::{
-    Clock, Effect, ErrorKind, LockEvent, LockKey, LockLayer, LockObserver, LockSet, LockState,
-    Locks, LostReason, Released,
+    Clock, Effect, ErrorKind, LockEvent, LockKey, LockLayer, LockObserver, LockState, Locks,
+    LostReason, Released,
 };
 
 use crate::{MS, SECOND, dropped_after, virtual_locks};

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use lock_core::kinds::{Election, Observation, Observer};
 use lock_core::memory::MemoryBackend;
 use lock_core::testing::TokioClock;
 use lock_core::{
-    Capabilities, Claim, ClaimRequest, Clock, Election, Error, ErrorKind, FencingToken,
-    LockBackend, LockEvent, LockKey, LockLayer, LockObserver, LockState, Locks, LostReason,
-    Observation, Observer, Operation, Released, Result, Seen, async_trait,
+    Capabilities, Claim, ClaimRequest, Clock, Error, ErrorKind, FencingToken, LockBackend,
+    LockEvent, LockKey, LockLayer, LockObserver, LockState, Locks, LostReason, Operation, Released,
+    Result, Seen, async_trait,
 };
 
 use crate::{MS, SECOND, dropped_after, virtual_locks};

@@ -11,6 +11,8 @@ mod in_place;
 mod keeper;
 mod kinds_all;
 mod kinds_election;
+mod kinds_rw;
+mod kinds_semaphore;
 mod lease;
 mod lock_delay;
 mod min_hold;

@@ -85,18 +85,9 @@ impl Claim for EtcdClaim {
 
     async fn changed(&mut self) -> Result<()> {
         let is_held = self.held.is_some();
-        if let Some(entry) = &self.entry
-            && !is_held
-            && self.watches.is_unplaced()
-        {
-            let list = tokio::select! {
-                biased;
-                changed = self.watches.changed(Some(entry), is_held) => return changed,
-                list = self.queue.list(entry) => list?,
-            };
-            // It may be the first already.
-            let Some(in_front) = list.before(entry.rev) else { return Ok(()) };
-            self.watches.is_behind(list.footing, list.revision, entry, in_front.clone());
+        // In a box of its own, since a holder waits here, too, and lists nothing.
+        if !is_held && self.watches.is_unplaced() && Box::pin(self.find_place()).await? {
+            return Ok(());
         }
         self.watches.changed(self.entry.as_ref(), is_held).await
     }
@@ -167,6 +158,19 @@ impl EtcdClaim {
             why: FailureClass::Refused,
             error: Error::new(ErrorKind::Unavailable, why),
         })
+    }
+
+    /// Finds the entry in front of ours in a list; true if something has changed before, or nothing is in front.
+    async fn find_place(&mut self) -> Result<bool> {
+        let Some(entry) = &self.entry else { return Ok(false) };
+        let list = tokio::select! {
+            biased;
+            changed = self.watches.changed(Some(entry), false) => return changed.map(|()| true),
+            list = self.queue.list(entry) => list?,
+        };
+        let Some(in_front) = list.before(entry.rev) else { return Ok(true) };
+        self.watches.is_behind(list.footing, list.revision, entry, in_front.clone());
+        Ok(false)
     }
 
     /// Reads the place of our entry, unless its watch or a neighbour has shown it.

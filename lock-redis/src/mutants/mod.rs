@@ -228,6 +228,30 @@ mutants! {
         killed by "s08_errors_of_calls_show_no_secret", in ["RENEW"],
         "local answer = -1" =>
             "local answer = -1\n  if not letter_of(value_of(KEYS[k]), who) then error('DISTLOCK the lock is not held by ' .. who) end";
+    "a_hand_over_is_not_seen": "A look shows a lock free that was handed to a waiter.",
+        killed by "a_look_shows_whoever_has_a_lock", in ["LOOK"],
+        "  if value then" =>
+            "  if value and not (type(value) == 'string' and string.find(value, '^distlock1h')) then";
+    "a_key_of_another_type_is_free": "A look shows a lock free whose key has another type.",
+        killed by "a_look_shows_whoever_has_a_lock", in ["LOOK"],
+        "  if value then" =>
+            "  if type(value) == 'string' then";
+    "a_floor_one_too_few": "The floor of a free lock is one below the last fence.",
+        killed by "a_floor_parts_earlier_fences_from_later_ones", in ["LOOK"],
+        "string.format('%.0f', number)" =>
+            "string.format('%.0f', number - 1)";
+    "no_floor_without_a_mark": "A server that has lost its data has no floor.",
+        killed by "a_floor_parts_earlier_fences_from_later_ones", in ["LOOK"],
+        "string.format('%.0f', t[1] * 1000000 + t[2] - 1)" =>
+            "'0'";
+    "a_floor_ahead_of_the_clock": "Where no fence is known, the floor is above the next one.",
+        killed by "a_floor_parts_earlier_fences_from_later_ones", in ["LOOK"],
+        "t[2] - 1)" =>
+            "t[2] + 1000000)";
+    "a_replica_is_looked_at": "A replica shows who has a lock.",
+        killed by "a_replica_shows_nothing", in ["LOOK"],
+        "redis.call('DEL', KEYS[2])" =>
+            "";
 
     // The nodes of a quorum.
     "the_seed_is_for_new_nodes": "A node of a quorum that comes back counts on from what it had counted itself.",

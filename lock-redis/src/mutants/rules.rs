@@ -72,6 +72,26 @@ pub const MUTANTS: &[Mutant] = &[
         what: "nodes that were all restarted begin two minutes ahead of their clocks",
         killed_by: "fences_rise_over_a_loss",
     },
+    Mutant {
+        name: "a_look_at_the_reachable",
+        what: "a look believes the nodes that it reaches, however few they are",
+        killed_by: "a_minority_shows_nothing",
+    },
+    Mutant {
+        name: "floor_one_too_few",
+        what: "the floor of a free lock is one below the last fence",
+        killed_by: "a_floor_parts_fences_on_a_quorum",
+    },
+    Mutant {
+        name: "floor_of_one_node",
+        what: "the floor of a free lock is what one node has counted",
+        killed_by: "a_floor_parts_fences_on_a_quorum",
+    },
+    Mutant {
+        name: "floor_of_the_greatest_mark",
+        what: "the floor of a free lock is the greatest that any node has counted",
+        killed_by: "a_floor_parts_fences_on_a_quorum",
+    },
 ];
 
 /// Mistakes that are the same one here are noticed in two ways.
@@ -116,6 +136,36 @@ pub(crate) fn valid_for(valid: Duration, took: Duration) -> Duration {
 pub(crate) fn shows_hold(answer: AnswerBrief) -> bool {
     let is_its_own = matches!(answer, AnswerBrief::Unproven { .. });
     right::shows_hold(answer) || (is_its_own && is_wanted(&["renews_any_fence"]))
+}
+
+pub(crate) fn look_needs(nodes: usize) -> usize {
+    if is_wanted(&["a_look_at_the_reachable"]) { 1 } else { right::look_needs(nodes) }
+}
+
+pub(crate) fn given<O>(nodes: usize, views: &[NodeView<O>]) -> u64 {
+    let is_wrong = is_wanted(&["a_look_at_the_reachable"]);
+    right::given(if is_wrong { views.len() } else { nodes }, views)
+}
+
+pub(crate) fn sight<O: Clone + PartialEq>(
+    nodes: usize,
+    given: u64,
+    views: &[NodeView<O>],
+) -> Sight<O> {
+    let is_wrong = is_wanted(&["a_look_at_the_reachable"]);
+    let marks = || views.iter().map(|view| view.mark);
+    match right::sight(if is_wrong { views.len() } else { nodes }, given, views) {
+        Sight::Free { floor } if is_wanted(&["floor_one_too_few"]) => {
+            Sight::Free { floor: floor.saturating_sub(1) }
+        }
+        Sight::Free { .. } if is_wanted(&["floor_of_one_node"]) => {
+            Sight::Free { floor: marks().next().unwrap_or(0) }
+        }
+        Sight::Free { .. } if is_wanted(&["floor_of_the_greatest_mark"]) => {
+            Sight::Free { floor: marks().max().unwrap_or(0) }
+        }
+        sight => sight,
+    }
 }
 
 pub(crate) fn of_error(has_unknown_effect: bool) -> AnswerBrief {

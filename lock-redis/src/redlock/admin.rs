@@ -11,7 +11,7 @@ use lock_core::{
 
 use super::admission::{AdmissionPlan, Marker, NodeReport, NonVoter};
 use super::quorum::Quorum;
-use super::quorum::scripts::{FORCE_VOTE, LOOK};
+use super::quorum::scripts::{FORCE_VOTE, INSPECT};
 use super::{LIMIT, RedlockBackend};
 use crate::names::Keys;
 use crate::node::{ReplyReader, is_one};
@@ -40,7 +40,7 @@ fn no_part(found: &str) -> Option<&str> {
 impl LockAdmin for RedlockBackend {
     /// The lock is held if a quorum of nodes show the same holder.
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
-        let mut found = self.look_at(std::slice::from_ref(key), false).await?;
+        let mut found = self.inspect_all(std::slice::from_ref(key), false).await?;
         Ok(found.pop())
     }
 
@@ -59,7 +59,7 @@ impl LockAdmin for RedlockBackend {
         let keys: Vec<_> = keys.into_iter().collect();
         let mut locks = Vec::with_capacity(keys.len());
         for keys in keys.chunks(BATCH) {
-            locks.extend(self.look_at(keys, true).await?);
+            locks.extend(self.inspect_all(keys, true).await?);
         }
         Ok(locks)
     }
@@ -107,12 +107,12 @@ impl LockAdmin for RedlockBackend {
 
 impl RedlockBackend {
     /// Those of `keys` that are held, or only those of them that this library holds.
-    async fn look_at(&self, keys: &[LockKey], only_ours: bool) -> Result<Vec<LockInfo>> {
+    async fn inspect_all(&self, keys: &[LockKey], only_ours: bool) -> Result<Vec<LockInfo>> {
         let names: Arc<Vec<_>> = Arc::new(keys.iter().map(LockKey::encode).collect());
         let mut round = self.quorum.all(|node| {
             let names = Arc::clone(&names);
             async move {
-                let call = LOOK.call().keys(&*names).flag(only_ours);
+                let call = INSPECT.call().keys(&*names).flag(only_ours);
                 let read = |answer| ReplyReader::lists("an inspection", &answer, names.len(), seen);
                 node.ask(call, LIMIT, read).await
             }

@@ -8,8 +8,10 @@
 //! - `contender` — a claim as a state machine without any I/O, which the model check in the `redlock-model` crate
 //!   runs, in `machine`: what the answers say in `ballot`, what a lost reply leaves to be released in `debts`
 //! - `quorum` — the nodes: `runner` sends what a contender asks for, `answers` reads what they say, `renewals` renews
-//!   many holds by one request, `waiters` is woken, `fan_out` asks all nodes beside locks, `scripts` is what they run
+//!   many holds by one request, `look` shows what stands there, `waiters` is woken, `fan_out` asks all nodes beside
+//!   locks, `scripts` is what they run
 //! - `claim` — a try, a renewal, a release
+//! - `look` — who has which lock, by what a quorum shows
 //! - `admission` — who may vote: which steps when in `plan`
 //! - `config` — the settings, and the URL
 //! - `admin` — holders, forced release, doctor
@@ -19,6 +21,7 @@ mod admission;
 mod claim;
 mod config;
 mod contender;
+mod look;
 mod quorum;
 
 use std::sync::Arc;
@@ -26,7 +29,7 @@ use std::time::Duration;
 
 use lock_core::{
     Binding, Capabilities, Claim, ClaimRequest, DataLoss, Error, Fencing, LockAdmin, LockBackend,
-    Result, Wake, async_trait,
+    LockKey, Result, Seen, Wake, async_trait,
 };
 
 use self::admission::Admission;
@@ -174,6 +177,7 @@ impl LockBackend for RedlockBackend {
         can.fencing = Fencing::Durable;
         can.detachable = true;
         can.inspect = true;
+        can.look = true;
         can.min_ttl = Duration::from_millis(50);
         can.fence_block = true;
         can.max_ttl = Some(self.quorum.config.max_ttl);
@@ -198,6 +202,10 @@ impl LockBackend for RedlockBackend {
         let needed = self.quorum.needed();
         let mut round = self.quorum.all(|node| async move { node.ping(LIMIT).await });
         round.collect(needed, needed).await.map(drop)
+    }
+
+    async fn look(&self, keys: &[LockKey]) -> Result<Vec<Seen>> {
+        look::look(&self.quorum, &self.admission, keys).await
     }
 
     async fn close(&self) -> Result<()> {

@@ -37,7 +37,7 @@ impl AnswerBrief {
 }
 
 /// The fences of a hold, in a row: the counters of the nodes stand for the last one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct FenceBlock {
     pub(crate) last: u64,
     pub(crate) fences: u32,
@@ -134,6 +134,147 @@ pub(crate) const fn seeds_needed(nodes: usize, quorum: usize) -> usize {
 /// How many of so many `nodes` decide a try: a quorum of all, however many have voted or are still silent.
 pub(crate) fn needed(nodes: usize, _voting: usize, _pending: usize) -> usize {
     quorum_of(nodes)
+}
+
+/// What one node shows of one name to a look: the greatest fence that it has counted for any name, and whose its vote
+/// is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct NodeView<O> {
+    pub(crate) mark: u64,
+    pub(crate) vote: Option<VoteView<O>>,
+}
+
+/// A vote, as a look sees it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct VoteView<O> {
+    pub(crate) owner: O,
+    /// What the node has counted, and the last fence at which a renewal has adopted it; nothing for a client of another
+    /// kind.
+    pub(crate) counted: Option<(FenceBlock, Option<u64>)>,
+}
+
+impl<O> NodeView<O> {
+    /// The greatest fence that it may have counted for this name.
+    fn last(&self) -> u64 {
+        let counted = self.vote.as_ref().and_then(|vote| vote.counted);
+        counted.map_or(self.mark, |(block, _)| block.last)
+    }
+
+    /// The least fence that a grant can have which this node takes part in after it was looked at.
+    fn next(&self) -> u64 {
+        let counted = self.vote.as_ref().and_then(|vote| vote.counted);
+        counted.map_or(self.mark + 1, |(block, _)| block.first())
+    }
+}
+
+/// What the nodes that have answered a look show together of one name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sight<O> {
+    /// A quorum shows this owner, and this first fence if the owner has any.
+    Held { owner: O, first: Option<u64> },
+    /// Somebody may have it, or be about to get it: if so, then this owner and with this first fence, where only one is
+    /// possible.
+    MayBeHeld { owner: Option<O>, first: Option<u64> },
+    /// Nobody has it.
+    Free { floor: u64 },
+    /// Nobody has it, and no number is known to part the fences that were given from those to come.
+    NoFloor,
+}
+
+/// How many of the `nodes` must have answered a look: a quorum shares a node with that of each grant.
+pub(crate) fn look_needs(nodes: usize) -> usize {
+    quorum_of(nodes)
+}
+
+/// No fence of the name is greater that was established before these nodes were asked: each node of its quorum has
+/// counted to it, and so many of them have answered as cannot be among the silent. A node that has lost its data goes on
+/// from the greatest mark of so many others that one of that quorum was among them.
+pub(crate) fn given<O>(nodes: usize, views: &[NodeView<O>]) -> u64 {
+    let silent = nodes - views.len();
+    reached_by(quorum_of(nodes).saturating_sub(silent), views.iter().map(NodeView::last))
+}
+
+/// What at least so many of the `values` reach.
+fn reached_by(number: usize, values: impl Iterator<Item = u64>) -> u64 {
+    let mut values: Vec<_> = values.collect();
+    values.sort_unstable_by(|a, b| b.cmp(a));
+    match number.checked_sub(1) {
+        None => u64::MAX,
+        Some(at) => values.get(at).copied().unwrap_or(0),
+    }
+}
+
+/// Judges what the nodes show of one name that have answered a look, at least as many as it
+/// [needs](look_needs). No fence above `given` was established before the look began.
+///
+/// *Held.* Whoever was granted the lock before the look began, and believes in it to its end, has the votes of a
+/// quorum throughout: each of its nodes shows them, with the fence as what it has counted or was adopted at, or does not
+/// answer, as one that has lost its data. So an owner that has fewer votes than that, with those that are silent, has
+/// no lock, and a fence that fewer show is not that of the hold.
+///
+/// *Free.* The floor is what was `given`. It is told only if a quorum would take part in a grant with nothing but
+/// greater fences, since any other quorum shares a node with that one: those which show no vote count above their
+/// marks, and a grant that the others take part in is above what they have counted for it. A grant that was carried
+/// out during the look is then either greater, and comes after what the look saw, or over.
+pub(crate) fn sight<O: Clone + PartialEq>(
+    nodes: usize,
+    given: u64,
+    views: &[NodeView<O>],
+) -> Sight<O> {
+    let (needed, silent) = (quorum_of(nodes), nodes - views.len());
+    let votes = || views.iter().filter_map(|view| view.vote.as_ref());
+    let of = |owner: &O| votes().filter(|vote| vote.owner == *owner).count();
+    let mut owners: Vec<&O> = Vec::new();
+    for vote in votes() {
+        if of(&vote.owner) + silent >= needed && !owners.contains(&&vote.owner) {
+            owners.push(&vote.owner);
+        }
+    }
+    match owners[..] {
+        [] if given < reached_by(needed, views.iter().map(NodeView::next)) => {
+            Sight::Free { floor: given }
+        }
+        [] if votes().next().is_none() => Sight::NoFloor,
+        [owner] => {
+            let (first, is_certain) = shown_fence(needed, silent, votes(), owner);
+            let owner = owner.clone();
+            if is_certain {
+                Sight::Held { owner, first }
+            } else {
+                Sight::MayBeHeld { owner: Some(owner), first }
+            }
+        }
+        _ => Sight::MayBeHeld { owner: None, first: None },
+    }
+}
+
+/// The first fence of this owner if only one is possible, and whether a quorum shows just that.
+fn shown_fence<'v, O: PartialEq + 'v>(
+    needed: usize,
+    silent: usize,
+    votes: impl Iterator<Item = &'v VoteView<O>>,
+    owner: &O,
+) -> (Option<u64>, bool) {
+    let votes: Vec<_> = votes.filter(|vote| vote.owner == *owner).collect();
+    let counted = || votes.iter().filter_map(|vote| vote.counted);
+    if counted().next().is_none() {
+        return (None, votes.len() >= needed);
+    }
+    let showing = |last: u64| {
+        counted().filter(|(block, adopted)| block.last == last || *adopted == Some(last)).count()
+    };
+    let mut blocks: Vec<_> = counted()
+        .flat_map(|(block, adopted)| {
+            adopted.map(|last| FenceBlock { last, ..block }).into_iter().chain([block])
+        })
+        .filter(|block| showing(block.last) + silent >= needed)
+        .collect();
+    blocks.sort_unstable_by_key(|block| block.last);
+    blocks.dedup_by_key(|block| block.last);
+    match blocks[..] {
+        [block] => (Some(block.first()), showing(block.last) >= needed),
+        _ => (None, false),
+    }
 }
 
 /// Whether what a node has answered to a renewal shows the hold there.
@@ -233,6 +374,84 @@ mod tests {
         assert_eq!(FenceBlock::from_first(4, 5), FenceBlock { last: 8, fences: 5 });
         assert_eq!(FenceBlock::from_first(4, 5).first(), 4);
         assert_eq!(FenceBlock::from_first(u64::MAX, 5).last, u64::MAX);
+    }
+
+    fn free(mark: u64) -> NodeView<char> {
+        NodeView { mark, vote: None }
+    }
+
+    /// A vote for a block of two with this last fence, on a node that has counted `mark`.
+    fn voted(mark: u64, owner: char, last: u64, adopted: Option<u64>) -> NodeView<char> {
+        let counted = Some((FenceBlock { last, fences: 2 }, adopted));
+        NodeView { mark, vote: Some(VoteView { owner, counted }) }
+    }
+
+    fn foreign(mark: u64, owner: char) -> NodeView<char> {
+        NodeView { mark, vote: Some(VoteView { owner, counted: None }) }
+    }
+
+    /// What so many nodes show, where only some of them have answered.
+    fn seen(nodes: usize, views: &[NodeView<char>]) -> Sight<char> {
+        sight(nodes, given(nodes, views), views)
+    }
+
+    #[test]
+    fn a_look_tells_a_holder_from_who_may_be_one() {
+        let held = |owner, first| Sight::Held { owner, first };
+        let maybe = |owner, first| Sight::MayBeHeld { owner, first };
+        let a = |last| voted(20, 'a', last, None);
+        for (views, sight) in [
+            (vec![a(10), a(10)], held('a', Some(9))),
+            (vec![a(10), a(10), a(12)], held('a', Some(9))),
+            (vec![a(10), a(10), foreign(20, 'x')], held('a', Some(9))),
+            (vec![foreign(20, 'x'), foreign(20, 'x'), free(20)], held('x', None)),
+            // The third one may show either.
+            (vec![a(10), a(12)], maybe(Some('a'), None)),
+            (vec![a(10), a(12), free(20)], maybe(Some('a'), None)),
+            (vec![a(10), free(20)], maybe(Some('a'), Some(9))),
+            (vec![a(10), foreign(20, 'x')], maybe(None, None)),
+            (vec![foreign(20, 'x'), free(20)], maybe(Some('x'), None)),
+            // Those that joined late count where a renewal has adopted them.
+            (vec![a(10), voted(20, 'a', 12, Some(10))], maybe(Some('a'), None)),
+            (vec![a(10), voted(20, 'a', 12, Some(10)), free(20)], held('a', Some(9))),
+        ] {
+            assert_eq!(seen(3, &views), sight, "{views:?}");
+        }
+        let three = [a(10), a(10), a(10)];
+        assert_eq!(seen(5, &three), held('a', Some(9)));
+        assert_eq!(seen(5, &[a(10), a(10), free(20)]), maybe(Some('a'), Some(9)));
+        assert_eq!(
+            seen(5, &[a(10), a(10), free(20), free(20), free(20)]),
+            Sight::Free { floor: 20 }
+        );
+    }
+
+    #[test]
+    fn a_floor_is_told_only_where_it_parts_fences() {
+        let floor = |floor| Sight::Free { floor };
+        let a = |mark, last| voted(mark, 'a', last, None);
+        for (views, sight) in [
+            (vec![free(0), free(0)], floor(0)),
+            (vec![free(7), free(7)], floor(7)),
+            // The third one may have counted to 9, or to 0.
+            (vec![free(7), free(9)], Sight::NoFloor),
+            (vec![free(7), free(9), free(0)], floor(7)),
+            (vec![free(7), free(9), free(20)], floor(9)),
+            // What is left of a hold that is over: no other quorum counts less.
+            (vec![free(10), free(10), a(10, 10)], floor(10)),
+            // The same, or an attempt that the first node may still vote for.
+            (vec![free(3), free(12), a(10, 10)], Sight::MayBeHeld { owner: None, first: None }),
+            (vec![free(3), free(4), a(10, 10)], floor(4)),
+            (vec![free(11), free(12), a(12, 10)], floor(11)),
+            (vec![free(3), free(12), foreign(10, 'x')], floor(10)),
+        ] {
+            assert_eq!(seen(3, &views), sight, "{views:?}");
+        }
+        // An earlier round has told that less was given.
+        assert_eq!(sight(3, 7, &[free(8), free(9)]), floor(7));
+        // Four nodes: three of them count for the next fence, and after a loss, too.
+        assert_eq!(seen(4, &[free(1), free(5), free(7), free(9)]), floor(5));
+        assert_eq!(seen(4, &[free(5), free(7), free(7)]), Sight::NoFloor);
     }
 
     #[test]

@@ -28,7 +28,7 @@ fn queued_or_held(found: &str) -> Option<&str> {
 #[async_trait]
 impl LockAdmin for RedisBackend {
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
-        let mut found = self.look_at(std::slice::from_ref(key)).await?;
+        let mut found = self.inspect_all(std::slice::from_ref(key)).await?;
         Ok(found.pop())
     }
 
@@ -52,7 +52,7 @@ impl LockAdmin for RedisBackend {
         let keys: Vec<_> = keys.into_iter().collect();
         let mut locks = Vec::with_capacity(keys.len());
         for keys in keys.chunks(BATCH) {
-            locks.extend(self.look_at(keys).await?);
+            locks.extend(self.inspect_all(keys).await?);
         }
         Ok(locks)
     }
@@ -87,7 +87,7 @@ impl RedisBackend {
     }
 
     /// Those of `keys` that are held or waited for.
-    async fn look_at(&self, keys: &[LockKey]) -> Result<Vec<LockInfo>> {
+    async fn inspect_all(&self, keys: &[LockKey]) -> Result<Vec<LockInfo>> {
         let names: Vec<_> = keys.iter().map(Keys::new).collect();
         let parts: Vec<_> = names.iter().map(Keys::parts).collect();
         let mut call = INSPECT.call();

@@ -120,6 +120,11 @@ impl ServerClient {
         }
     }
 
+    /// A key of this client, of this kind, that is there only while it is checked what this client may do.
+    pub(super) fn probe_key(&self, kind: &str) -> String {
+        format!("{{distlock\u{1e}probe:{}}}:{kind}", self.id)
+    }
+
     /// The channel on which this client receives pushes.
     pub(super) fn channel(&self) -> String {
         format!("{CHANNEL}{}", self.id)

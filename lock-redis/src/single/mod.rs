@@ -19,16 +19,16 @@ use std::time::Duration;
 
 use lock_core::{
     Binding, Capabilities, Claim, ClaimRequest, DataLoss, Error, ErrorKind, Fencing, FencingToken,
-    HolderInfo, HolderMark, LockAdmin, LockBackend, Result, Wake, async_trait,
+    HolderInfo, HolderMark, LockAdmin, LockBackend, LockKey, Result, Seen, Wake, async_trait,
 };
 use lock_kit::runtime;
 use redis::Value;
 
 use self::claim::RedisClaim;
 use self::client::ServerClient;
-use self::scripts::{MARK, PROBE};
+use self::scripts::{LOOK, MARK, PROBE};
 use crate::error::REDIS;
-use crate::node::{Eviction, info_field};
+use crate::node::{Eviction, ReplyReader, info_field};
 
 pub use self::config::{PARAMETERS, Pause, RedisConfig, SCHEMES};
 
@@ -97,8 +97,7 @@ impl RedisBackend {
 
     async fn check_rights(&self) -> Result<()> {
         let client = &self.client;
-        let keys = ["string", "set", "hash"]
-            .map(|kind| format!("{{distlock\u{1e}probe:{}}}:{kind}", client.id));
+        let keys = ["string", "set", "hash"].map(|kind| client.probe_key(kind));
         let channel = client.channel();
         let call = PROBE.call().keys(&keys).key(MARK).arg(&channel);
         client.node.probe(call, "The page of lock-redis", client.limit).await
@@ -149,6 +148,7 @@ impl LockBackend for RedisBackend {
         can.fence_block = true;
         can.detachable = true;
         can.inspect = true;
+        can.look = true;
         can.loses_data_on = if self.evicts {
             &[DataLoss::Restart, DataLoss::Failover, DataLoss::Eviction]
         } else {
@@ -163,6 +163,15 @@ impl LockBackend for RedisBackend {
 
     async fn ping(&self) -> Result<()> {
         self.client.node.ping(self.client.limit).await
+    }
+
+    async fn look(&self, keys: &[LockKey]) -> Result<Vec<Seen>> {
+        let client = &self.client;
+        let locks: Vec<_> = keys.iter().map(LockKey::encode).collect();
+        let never_there = client.probe_key("string");
+        let call = LOOK.call().key(MARK).key(&never_there).keys(&locks);
+        let read = |answer: Value| ReplyReader::lists("a look", &answer, locks.len(), seen);
+        client.node.ask(call, client.limit, read).await
     }
 
     async fn close(&self) -> Result<()> {
@@ -183,6 +192,20 @@ fn in_record(first: FencingToken, fences: u32) -> String {
 /// The first of the fences in a record.
 fn first_of(fences: &str) -> Option<u64> {
     fences.split('+').next()?.parse().ok()
+}
+
+/// What a look shows of one lock.
+fn seen(shown: ReplyReader<'_>) -> Result<Seen> {
+    match shown.number(0)? {
+        0 => Ok(Seen::Free { floor: FencingToken::new(shown.count(1)?).ok() }),
+        1 => {
+            let first = first_of(&shown.text(1)?);
+            let fence = first.and_then(|first| FencingToken::answered(first).ok());
+            let label = Some(shown.text(2)?).filter(|label| !label.is_empty());
+            Ok(Seen::Held { fence, label })
+        }
+        _ => Err(shown.wrong()),
+    }
 }
 
 /// `mark` names the hold, and is the owner of one of ours; `left` is how long it has, and `now` the server's clock in µs. The

@@ -128,7 +128,7 @@ mod fuzz {
     use lock_testkit::fuzz::{Fuzz, reason};
 
     use super::*;
-    use crate::single::holder;
+    use crate::single::{holder, seen};
 
     const WORDS: &[&str] = &[
         "*6\r\n",
@@ -187,7 +187,11 @@ mod fuzz {
                 );
                 Ok(format!("{known:?}"))
             });
-            format!("{renewals} {}", shown.unwrap_or_else(|error| reason(&error)))
+            let seen = seen(reply).map_or_else(
+                |error| reason(&error),
+                |seen| format!("{seen:?}").chars().take_while(char::is_ascii_alphabetic).collect(),
+            );
+            format!("{renewals} {} {seen}", shown.unwrap_or_else(|error| reason(&error)))
         });
     }
 }

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test target uses a part of it")]
 
 pub(crate) mod children;
+pub(crate) mod looks;
 pub(crate) mod scenes;
 pub(crate) mod stored;
 
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use conformance_tests::server::Proxy;
 use lock_core::{
-    Attempt, Claim, ClaimRequest, FencingToken, LockBackend, LockKey, Locks, OsRng, OwnerId,
+    Attempt, Claim, ClaimRequest, FencingToken, LockBackend, LockKey, Locks, OsRng, OwnerId, Seen,
 };
 use lock_redis::{RedisBackend, RedisConfig};
 use lock_testkit::servers::RedisServer;
@@ -86,6 +87,23 @@ pub(crate) async fn granted(claim: &mut dyn Claim) -> FencingToken {
 
 pub(crate) async fn is_granted(claim: &mut dyn Claim) -> bool {
     matches!(claim.try_acquire().await.unwrap(), Attempt::Granted { .. })
+}
+
+/// What a look shows of these names.
+pub(crate) async fn look(
+    backend: &impl LockBackend,
+    names: &[&str],
+) -> lock_core::Result<Vec<Seen>> {
+    let keys: Vec<_> = names.iter().map(|name| LockKey::new("", *name).unwrap()).collect();
+    backend.look(&keys).await
+}
+
+/// The floor that a look shows of a name that nobody has, 0 for none.
+pub(crate) async fn floor(backend: &impl LockBackend, name: &str) -> Result<u64, String> {
+    match look(backend, &[name]).await.unwrap().pop() {
+        Some(Seen::Free { floor }) => Ok(floor.map_or(0, FencingToken::get)),
+        other => Err(format!("{name} is not free: {other:?}")),
+    }
 }
 
 /// When to try again, after a try that must not succeed.

@@ -12,6 +12,7 @@ mod faults;
 mod golden;
 mod holders;
 mod interop;
+mod looks;
 mod refusals;
 mod shared_link;
 mod turns;

@@ -9,5 +9,6 @@ mod redlock_common;
 mod admission;
 mod faults;
 mod holds;
+mod looks;
 mod renewals;
 mod rights;

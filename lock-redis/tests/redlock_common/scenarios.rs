@@ -39,10 +39,16 @@ macro_rules! played_by_name {
 }
 
 mod blocks;
+mod looks;
 mod renewals;
 
 #[allow(unused_imports, reason = "each test target uses a part of it")]
 pub(crate) use blocks::{no_fence_of_a_block_is_given_again, only_its_own_block_is_taken_over};
+#[allow(unused_imports, reason = "each test target uses a part of it")]
+pub(crate) use looks::{
+    a_floor_parts_fences_on_a_quorum, a_look_shows_who_has_a_quorum, a_minority_shows_nothing,
+    too_few_marks_are_no_floor, what_may_be_held_is_held,
+};
 #[allow(unused_imports, reason = "each test target uses a part of it")]
 pub(crate) use renewals::{
     a_key_of_another_type_concerns_its_lock_alone, a_late_request_ends_no_hold_sooner,
@@ -70,6 +76,8 @@ played_by_name! {
     fences_rise_over_a_loss_after_a_client_that_is_ahead
     each_hold_of_a_batch_hears_its_own_answer
     a_key_of_another_type_concerns_its_lock_alone
+    a_minority_shows_nothing
+    a_floor_parts_fences_on_a_quorum
 }
 
 async fn client(links: &Links) -> RedlockBackend {

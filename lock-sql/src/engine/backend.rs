@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lock_core::{
     Capabilities, Claim, ClaimRequest, Clock, Finding, LockAdmin, LockBackend, LockInfo, LockKey,
-    Released, Result, Victim, async_trait,
+    Released, Result, Seen, Victim, async_trait,
 };
 
 use crate::engine::claim::SqlClaim;
@@ -52,6 +52,10 @@ impl<D: Dialect> LockBackend for DialectBackend<D> {
 
     async fn ping(&self) -> Result<()> {
         self.store.probe(ADMIN_LIMIT).await
+    }
+
+    async fn look(&self, keys: &[LockKey]) -> Result<Vec<Seen>> {
+        self.store.look_now(keys).await
     }
 
     async fn close(&self) -> Result<()> {

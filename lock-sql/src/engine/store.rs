@@ -1,26 +1,28 @@
 //! One client of a database: executing its statements within their limits, and taking, keeping and giving
 //! back a lock by them; and the steps that only one dialect takes.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use lock_core::{
     Attempt, Binding, Capabilities, Clock, ClockInstant, DataLoss, Effect, Error, ErrorKind,
-    Fencing, FencingToken, Finding, LockInfo, LockKey, Released, Renewal, Result, SystemClock,
-    Victim, Wake, async_trait,
+    Fencing, FencingToken, Finding, LockInfo, LockKey, Released, Renewal, Result, Seen,
+    SystemClock, Victim, Wake, async_trait,
 };
 use lock_kit::server::clock_finding;
 
 use crate::engine::renewals::RenewalSender;
 use crate::engine::table::lock_table::StatementName;
 use crate::engine::table::row::{DueRenewal, LeaseRow, LeaseState, OwnRow, RenewalOutcome};
+use crate::engine::table::settings::{MARK, SEEN};
 use crate::engine::waiters::{NotifiedClaim, busy, held_by};
 use crate::engine::wire::connections::{Connections, StatementClass, StatementLimits};
 use crate::engine::wire::driver::SqlDriver;
 use crate::engine::wire::errors::{FailureRemedy, StatementFailure, no_answer, still_locked};
 use crate::engine::wire::statement::{
-    Row, SqlStatement, StatementReply, Values, from_micros, nullable,
+    Row, SqlStatement, SqlValue, StatementReply, Values, from_micros, nullable,
 };
 
 /// What a dialect does differently, with the statements that it has.
@@ -103,6 +105,7 @@ pub(crate) trait Dialect: SqlDriver + Sized {
         capabilities.fence_block = true;
         capabilities.detachable = true;
         capabilities.inspect = true;
+        capabilities.look = true;
         capabilities.loses_data_on = Self::LOSES_DATA_ON;
         capabilities
     }
@@ -292,6 +295,40 @@ impl<D: Dialect> SqlStore<D> {
         let values = Values::default().with("name", name);
         let reply = self.patiently(limits, self.statement(StatementName::Look), &values).await?;
         reply.rows.first().map(LeaseRow::read).transpose()
+    }
+
+    /// Whether somebody has these locks (clause C18).
+    pub(crate) async fn look_now(&self, keys: &[LockKey]) -> Result<Vec<Seen>> {
+        let limits = self.limits(StatementClass::Look, ADMIN_LIMIT);
+        let mut seen = Vec::with_capacity(keys.len());
+        for keys in keys.chunks(SEEN) {
+            let names: Vec<_> = keys.iter().map(LockKey::encode).collect();
+            let all: Vec<_> =
+                names.iter().map(|name| SqlValue::from(&**name)).chain([MARK.into()]).collect();
+            let look = self.dialect.table().sized(StatementName::LookNow, all.len());
+            let values = Values::default().with("names", all);
+            let reply = self.patiently(limits, look, &values).await?;
+            let rows: HashMap<_, _> =
+                reply.rows.iter().map(|row| (row.value(0).as_bytes(), row)).collect();
+            for name in &names {
+                // The mark is the row of a lock that nobody has.
+                let row = rows.get(name.as_bytes()).or_else(|| rows.get(MARK.as_bytes()));
+                let shown = row.map(|row| self.seen(row)).transpose()?;
+                seen.push(shown.unwrap_or(Seen::Free { floor: None }));
+            }
+        }
+        Ok(seen)
+    }
+
+    /// An error if there is a lease whose clock cannot be read here, as for who tries to take the lock.
+    fn seen(&self, row: &Row) -> Result<Seen> {
+        let lease = LeaseRow::read(row)?;
+        match &lease.state {
+            LeaseState::Elsewhere(clock) if lease.owner.is_some() => {
+                Err(self.dialect.elsewhere(clock))
+            }
+            _ => Ok(lease.seen()),
+        }
     }
 
     /// A plain read may be answered by a standby that lags behind, by its own clock: so it promises nothing,

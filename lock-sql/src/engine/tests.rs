@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lock_core::{
     Attempt, ErrorKind, FencingToken, HolderMark, LockAdmin as _, LockKey, OsRng, OwnerId,
-    Released, Result, Victim, async_trait,
+    Released, Result, Seen, Victim, async_trait,
 };
 use lock_kit::url::Params;
 use tokio::time::Instant;
@@ -53,6 +53,8 @@ macro_rules! shared {
             a_forced_release_ends_the_hold_that_was_shown,
             the_sweep_removes_what_is_old_and_keeps_the_greatest_fence,
             the_sweep_judges_each_row_anew,
+            a_look_shows_the_holder_or_what_later_fences_exceed,
+            a_look_answers_for_each_name_in_its_place,
             fences_rise_while_two_stores_sweep_all_the_time,
         }
     };
@@ -380,6 +382,70 @@ pub(crate) async fn the_sweep_judges_each_row_anew(bench: &impl Bench) {
     sweeper(&hasty, Duration::ZERO).sweep_delete(&page).await.unwrap();
     assert_eq!(bench.names().await, ["held", "used"]);
     assert!(granted(acquire(&hasty, &entry("used"), false).await) > greater);
+}
+
+pub(crate) async fn look<D: Dialect>(store: &SqlStore<D>, name: &str) -> Result<Seen> {
+    Ok(store.look_now(&[LockKey::new("", name).unwrap()]).await?.remove(0))
+}
+
+/// By the clock of the database, its rows, and the mark where there is none.
+pub(crate) async fn a_look_shows_the_holder_or_what_later_fences_exceed(bench: &impl Bench) {
+    let store = bench.at(seconds(0)).await;
+    assert_eq!(look(&store, "x").await.unwrap(), Seen::Free { floor: None });
+    let mine = OwnRow { more: 4, ..entry("x") };
+    let first = granted(acquire(&store, &mine, false).await);
+    let held = Seen::Held { fence: Some(first), label: Some("somebody".into()) };
+    let last = FencingToken::new(first.get() + 4).unwrap();
+    let free = Seen::Free { floor: Some(last) };
+    for (time, seen) in [(9_000_000, &held), (10_000_001, &free), (-1_000_000_000, &held)] {
+        let store = bench.at(seconds(0) + time).await;
+        assert_eq!(look(&store, "x").await.unwrap(), *seen, "after {time} µs");
+    }
+    // The clock has gone back: only what is stored can carry the fence.
+    let back = bench.at(seconds(-1000)).await;
+    release(&back, &mine).await.unwrap();
+    assert_eq!(look(&back, "x").await.unwrap(), free);
+    let next = entry("x");
+    let greater = granted(acquire(&back, &next, false).await);
+    assert_eq!(greater.get(), last.get() + 1);
+    release(&back, &next).await.unwrap();
+    assert_eq!(look(&back, "y").await.unwrap(), Seen::Free { floor: None });
+    let swept = sweeper(&bench.at(seconds(100)).await, Duration::from_secs(60));
+    assert!(swept.sweep(Duration::ZERO).await.unwrap());
+    assert!(bench.names().await.is_empty());
+    let back = bench.at(seconds(-1000)).await;
+    for name in ["x", "y"] {
+        assert_eq!(look(&back, name).await.unwrap(), Seen::Free { floor: Some(greater) });
+        assert!(granted(acquire(&back, &entry(name), false).await) > greater, "{name}");
+    }
+}
+
+pub(crate) async fn a_look_answers_for_each_name_in_its_place(bench: &impl Bench) {
+    let store = bench.at(seconds(0)).await;
+    assert!(store.look_now(&[]).await.unwrap().is_empty());
+    let odd = ["x", "x ", "X", "ü🔒", "'; --", "a\\"].map(str::to_owned);
+    let names: Vec<_> = odd.into_iter().chain((0..150).map(|n| format!("n{n}"))).collect();
+    let mut fences = Vec::new();
+    for (at, name) in names.iter().enumerate() {
+        fences.push(match at % 3 {
+            0 => Some(granted(acquire(&store, &entry(name), false).await)),
+            _ => None,
+        });
+    }
+    // Forwards and backwards, so that each is asked for twice.
+    let wanted: Vec<_> = names.iter().zip(fences).collect();
+    let wanted: Vec<_> = wanted.iter().chain(wanted.iter().rev()).collect();
+    let keys: Vec<_> =
+        wanted.iter().map(|(name, _)| LockKey::new("", name.as_str()).unwrap()).collect();
+    let seen = store.look_now(&keys).await.unwrap();
+    assert_eq!(seen.len(), wanted.len());
+    for ((name, fence), seen) in wanted.into_iter().zip(seen) {
+        let shown = match seen {
+            Seen::Held { fence, .. } => fence,
+            _ => None,
+        };
+        assert_eq!(shown, *fence, "{name}");
+    }
 }
 
 /// With a clock that stands still, whatever is forgotten shows at once.

@@ -293,6 +293,81 @@ pub(super) const ALL: &[WrongTexts] = &[
             "(:owner IS NULL OR :owner <> '') AND :fence = :fence",
         )],
     },
+    // Mistakes in what a look shows.
+    WrongTexts {
+        name: "a_look_at_any_server",
+        what: "a look is a plain read, which a standby or a former primary answers",
+        killed_by: "looks_away_from_the_primary",
+        sqlite: &[],
+        postgres: &[("WITH unchanged AS (DELETE FROM {t} WHERE false) SELECT", "SELECT")],
+        mysql: &[("WHERE 1 = 0 FOR UPDATE)", "WHERE 1 = 0)")],
+    },
+    WrongTexts {
+        name: "a_look_reads_the_clock_last",
+        what: "a look judges a lease by a clock that is read after the row was seen",
+        killed_by: "late_looks",
+        sqlite: &[],
+        postgres: &[("l.expires - statement_timestamp())", "l.expires - clock_timestamp())")],
+        mysql: &[],
+    },
+    WrongTexts {
+        name: "a_look_locks_rows",
+        what: "a look has the rows locked",
+        killed_by: "looks_write_nothing",
+        sqlite: &[],
+        postgres: &[(
+            "l.label FROM {t} AS l WHERE l.name = ANY (:names::text[])",
+            "l.label FROM {t} AS l WHERE l.name = ANY (:names::text[]) FOR KEY SHARE",
+        )],
+        mysql: &[],
+    },
+    WrongTexts {
+        name: "a_lease_that_has_ended_is_held",
+        what: "a look shows a lease some time longer",
+        killed_by: "looks",
+        sqlite: &[("THEN expires - :now WHEN", "THEN expires + 300000000 - :now WHEN")],
+        postgres: &[(
+            "l.expires - statement_timestamp())",
+            "l.expires + interval '5 min' - statement_timestamp())",
+        )],
+        mysql: &[("fence, expires - {now},", "fence, expires + 300000000 - {now},")],
+    },
+    WrongTexts {
+        name: "a_floor_that_is_one_too_few",
+        what: "the floor is below the last fence",
+        killed_by: "looks",
+        sqlite: &[("name, owner, fence, CASE", "name, owner, fence - (owner IS NULL), CASE")],
+        postgres: &[("ELSE l.fence END,", "ELSE l.fence - (l.owner IS NULL)::int END,")],
+        mysql: &[(
+            "name, owner, fence, expires - {now},",
+            "name, owner, fence - (owner IS NULL), expires - {now},",
+        )],
+    },
+    WrongTexts {
+        name: "a_removed_row_has_no_floor",
+        what: "a name without a row has no floor",
+        killed_by: "looks",
+        sqlite: &[(
+            "boot FROM {t} WHERE name IN (:[names])",
+            "boot FROM {t} WHERE name IN (:[names]) AND name <> '\u{1}fence'",
+        )],
+        postgres: &[(
+            "l.label FROM {t} AS l WHERE l.name = ANY (:names::text[])",
+            "l.label FROM {t} AS l WHERE l.name = ANY (:names::text[]) AND l.name <> '\u{1}fence'",
+        )],
+        mysql: &[(
+            "label FROM {t} WHERE name IN (:[names]))",
+            "label FROM {t} WHERE name IN (:[names]) AND name <> x'0166656E6365')",
+        )],
+    },
+    WrongTexts {
+        name: "the_floor_of_a_sweep_under_way",
+        what: "the floor of a name without a row is where new rows start from now on",
+        killed_by: "floors_below_late_inserts",
+        sqlite: &[],
+        postgres: &[("THEN coalesce(l.label::bigint, l.fence) ELSE", "THEN l.fence ELSE")],
+        mysql: &[],
+    },
     // Mistakes in when a lease ends.
     WrongTexts {
         name: "a_late_insert",

@@ -55,14 +55,16 @@ impl MySqlServer {
         let options = self
             .target
             .options()
-            // All of this is in the statement below, which is one round trip.
+            // All of this is in the statements below.
             .set_names(false)
             .pipes_as_concat(false)
             .no_engine_substitution(false)
             .timezone(None)
             .disable_statement_logging();
         let mut connection = options.connect().await?;
-        sqlx::raw_sql(statements::SESSION).execute(&mut connection).await?;
+        for set in [statements::SESSION, statements::ISOLATION] {
+            sqlx::raw_sql(set).execute(&mut connection).await?;
+        }
         Ok(connection)
     }
 }
@@ -100,7 +102,7 @@ impl SqlDriver for MySqlServer {
         connection: &mut MySqlConnection,
         query: Query<'_>,
     ) -> sqlx::Result<StatementReply> {
-        let reads = query.sql.starts_with("SELECT");
+        let reads = query.sql.trim_start_matches('(').starts_with("SELECT");
         let bound = bound(query);
         if reads {
             let rows = bound.fetch_all(connection).await?;

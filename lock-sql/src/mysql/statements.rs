@@ -30,7 +30,9 @@
 //!
 //! A replica that lags behind may answer a plain `SELECT`, if a proxy such as ProxySQL or MaxScale
 //! sends reads there. So its result is only a hint: a hold that it does not show is not lost until
-//! a writing statement has not found it either (clause C6).
+//! a writing statement has not found it either (clause C6). `LookNow`, which is no hint, is a consistent
+//! read: it waits for no lock, and shows all that was committed when it began. InnoDB commits before the server
+//! answers, with semi-synchronous replication or without.
 //!
 //! # The fence
 //!
@@ -64,6 +66,10 @@ pub(crate) const WAS_RUNNING: i64 = 2;
 ///   should report that soon, and should not run long after its caller has given up.
 pub(crate) const SESSION: &str = "SET SESSION autocommit = 1, sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', \
      innodb_lock_wait_timeout = 1, lock_wait_timeout = 1, sql_safe_updates = 0, NAMES utf8mb4";
+
+/// The server's default may be READ UNCOMMITTED, under which a look would show what is undone later. A statement
+/// of its own: the variable has different names on the two servers.
+pub(crate) const ISOLATION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ";
 
 pub(crate) const VERSION: &str = "SELECT VERSION()";
 /// The table → what is wrong with it, or NULL. A prefix and a name have 512 bytes each, and U+001F
@@ -131,6 +137,10 @@ const TEXTS: TableTexts = TableTexts {
         ReleaseByForce: "UPDATE {t} SET {freed} WHERE name = :name AND owner IS NOT NULL AND (:owner IS NULL OR owner = :owner) \
                AND :fence IN (0, fence)",
         Look: "SELECT {lease} FROM {t} WHERE name = :name",
+        // The second part finds and locks no row. For its sake a proxy sends the statement to the primary, and a
+        // server that is read-only by now refuses it, as it refuses a grant.
+        LookNow: "(SELECT {lease} FROM {t} WHERE name IN (:[names])) \
+             UNION ALL (SELECT {lease} FROM {t} WHERE 1 = 0 FOR UPDATE)",
         // `LEFT` and not LIKE: no wildcards, and bytes are bytes.
         List: "SELECT {lease} FROM {t} \
              WHERE name >= :start AND LEFT(name, :length) = :start AND (:bare = 0 OR LOCATE(x'1F', name) = 0) \

@@ -36,6 +36,19 @@
 //!
 //! A proxy may send a plain `SELECT` to a standby that lags behind. Its result is good enough for
 //! "busy", and for people. A hold counts as gone only if a statement that writes or locks says so.
+//!
+//! `LookNow` is no hint, and yet neither writes nor locks a row: a deletion of nothing is part of it. So a proxy
+//! sends it to the primary, and a standby refuses it. Its snapshot has every commit that was acknowledged when
+//! the statement began, since PostgreSQL acknowledges a commit after it has become visible. And it is taken
+//! when the statement is executed, as for all that write, after `statement_timestamp()`. (Of a plain `SELECT` in
+//! the extended protocol it is taken when values are bound, before that.)
+//!
+//! # The floor of a removed row
+//!
+//! It is not the fence of the mark: an insert under way may have read the mark before that was raised, and
+//! start below it. It is the number in the mark's `label`, which a deletion raises in the same statement as
+//! it deletes rows: no fence of a deleted row is above it, and every insert that read the mark before the mark
+//! was raised so far has made its row before the deletion (see `AcquireOrQueue`).
 
 use std::fmt::Write as _;
 
@@ -167,6 +180,10 @@ const TEXTS: TableTexts = TableTexts {
                  RETURNING l.expires = statement_timestamp(), {tell}, \
                    CASE WHEN :tell::bool THEN pg_notify('{losses}', l.name) IS NULL END",
         Look: "SELECT {holder} FROM {t} AS l WHERE l.name = :name::text AND l.owner IS NOT NULL AND l.expires > clock_timestamp()",
+        LookNow: "WITH unchanged AS (DELETE FROM {t} WHERE false) \
+                 SELECT l.name, l.owner, CASE WHEN l.name = '{mark}' THEN {settled} ELSE l.fence END, \
+                   (extract(epoch FROM l.expires - statement_timestamp()) * 1000000)::bigint, NULL::bigint, l.label \
+                 FROM {t} AS l WHERE l.name = ANY (:names::text[])",
         // `starts_with` and not LIKE: no wildcards, and upper and lower case stay apart.
         List: "SELECT {holder} FROM {t} AS l \
                  WHERE l.name COLLATE \"C\" >= :start::text AND starts_with(l.name, :start::text) \
@@ -176,13 +193,17 @@ const TEXTS: TableTexts = TableTexts {
         SweepPage: "SELECT name, fence, expires <= clock_timestamp() - :retention::bigint {us} \
                  FROM {t} WHERE name > :after::text ORDER BY name LIMIT {page}",
         SweepFold: "INSERT INTO {t} AS l (name, owner, fence, expires, acquired, label, waiters) \
-                 VALUES ('{mark}', NULL, :fence::bigint, to_timestamp(0), to_timestamp(0), NULL, '{}') \
+                 VALUES ('{mark}', NULL, :fence::bigint, to_timestamp(0), to_timestamp(0), '0', '{}') \
                  ON CONFLICT (name) DO UPDATE SET fence = excluded.fence WHERE l.fence < excluded.fence",
-        // Judged anew: since the page was read, a row may have been taken, and even released.
-        SweepDelete: "DELETE FROM {t} WHERE name = ANY (:names::text[]) AND name <> '{mark}' \
-                   AND expires <= clock_timestamp() - :retention::bigint {us} \
-                   AND fence <= (SELECT m.fence FROM {t} AS m WHERE m.name = '{mark}') \
-                 RETURNING name",
+        // Judged anew: since the page was read, a row may have been taken, and even released. Its fence is
+        // compared with one that was folded a while ago: the mark may have been raised only now.
+        SweepDelete: "WITH settled AS ( \
+                   UPDATE {t} AS l SET label = greatest({settled}, :folded::bigint)::text WHERE l.name = '{mark}' \
+                   RETURNING l.label::bigint AS fence) \
+                 DELETE FROM {t} AS l WHERE l.name = ANY (:names::text[]) AND l.name <> '{mark}' \
+                   AND l.expires <= clock_timestamp() - :retention::bigint {us} \
+                   AND l.fence <= (SELECT settled.fence FROM settled) \
+                 RETURNING l.name",
         Probe: "DELETE FROM {t} WHERE false",
         AcquireOrQueue: ACQUIRE_OR_QUEUE,
         // Locking before updating, so that a row which is locked is passed over. What was neither
@@ -220,7 +241,9 @@ const TEXTS: TableTexts = TableTexts {
 };
 
 /// The words that come again.
-const TERMS: [(&str, &str); 13] = [
+const TERMS: [(&str, &str); 14] = [
+    // Of the mark. One that was made by hand has a fence alone.
+    ("{settled}", "coalesce(l.label::bigint, l.fence)"),
     // By the true clock, which no test sets, and no mutant moves.
     (
         "{in time}",

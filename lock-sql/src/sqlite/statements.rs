@@ -98,6 +98,7 @@ const TEXTS: TableTexts = TableTexts {
              WHERE name = :name AND owner IS NOT NULL AND (:owner IS NULL OR owner = :owner) AND :fence IN (0, fence) \
              RETURNING CASE WHEN boot = :boot THEN expires = :now ELSE fence >= :booted END",
         Look: "SELECT {lease} FROM {t} WHERE name = :name",
+        LookNow: "SELECT {lease} FROM {t} WHERE name IN (:[names])",
         // `substr` and not LIKE: no wildcards, and case matters.
         List: "SELECT {lease} FROM {t} \
              WHERE name >= :start AND substr(name, 1, length(:start)) = :start AND (:bare = 0 OR instr(name, char(31)) = 0) \

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use lock_core::{ErrorKind, LockAdmin as _, LockKey, Released, Victim};
+use lock_core::{ErrorKind, LockAdmin as _, LockKey, Released, Seen, Victim};
 use sqlx::SqliteConnection;
 use sqlx::sqlite::SqliteConnectOptions;
 use tempfile::TempDir;
@@ -13,7 +13,7 @@ use crate::engine::table::row::OwnerSecret;
 use crate::engine::table::settings::BATCH;
 use crate::engine::table::sweep::Sweeper;
 use crate::engine::tests::{
-    Bench, START, TTL, acquire, entry, granted, held, left, release, renew, shared,
+    Bench, START, TTL, acquire, entry, granted, held, left, look, release, renew, shared,
 };
 use crate::engine::wire::connections::Connections;
 use crate::sqlite::clocks::MachineClocks;
@@ -122,6 +122,7 @@ async fn a_restart_of_the_machine_ends_all_leases() {
     assert_eq!(left(&new, &survivor, None).await, None);
     assert_eq!(renew(&new, &survivor, None).await, RenewalOutcome::Gone);
     assert!(admin(&new).inspect(&LockKey::new("", "x").unwrap()).await.unwrap().is_none());
+    assert_eq!(look(&new, "x").await.unwrap(), Seen::Free { floor: Some(first) });
     assert!(granted(acquire(&new, &taker, true).await) > first);
 }
 
@@ -140,6 +141,8 @@ async fn the_running_lease_of_another_machine_is_not_taken() {
         assert_eq!(error.kind(), ErrorKind::Store, "{error}");
         assert!(error.to_string().contains("another machine"), "{error}");
     }
+    let error = look(&ours, "x").await.unwrap_err();
+    assert!(error.to_string().contains("another machine"), "{error}");
     // The sweep leaves it alone, too.
     Sweeper::new(Arc::clone(&ours), Duration::ZERO).sweep(Duration::ZERO).await.unwrap();
     assert!(left(&theirs, &holder, None).await.is_some());
@@ -148,6 +151,7 @@ async fn the_running_lease_of_another_machine_is_not_taken() {
     assert_eq!(admin(&ours).list("", "").await.unwrap().len(), 1);
     // The way out that the error names.
     assert_eq!(admin(&ours).force_release(&key, &Victim::Anybody).await.unwrap(), Released::Freed);
+    assert!(matches!(look(&ours, "x").await.unwrap(), Seen::Free { floor: Some(_) }));
     granted(acquire(&ours, &other, true).await);
     let error = acquire(&theirs, &holder, false).await.unwrap_err();
     assert!(error.to_string().contains("another machine"), "{error}");

@@ -6,6 +6,8 @@
 mod common;
 #[cfg(all(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod golden;
+#[path = "../looks/mod.rs"]
+mod looks;
 #[cfg(all(feature = "postgres", feature = "mysql"))]
 mod lost_answers;
 #[cfg(feature = "mysql")]

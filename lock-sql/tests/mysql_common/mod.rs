@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 pub(crate) use crate::common::{CALL, Hammer, TTL, assert_says, busy, granted};
-use lock_core::{Claim, LockBackend, Locks};
+use lock_core::{Claim, ErrorKind, LockBackend, Locks};
 use lock_sql::SqlBackend;
 use lock_testkit::servers::MariaDbServer;
 use sqlx::MySqlPool;
@@ -32,6 +32,25 @@ pub(crate) async fn admin(server: &MariaDbServer) -> MySqlPool {
 
 pub(crate) async fn run(pool: &MySqlPool, sql: &'static str) {
     sqlx::raw_sql(sql).execute(pool).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+}
+
+/// A look at a server that is read-only by now, as one that was the primary, is refused like a grant.
+pub(crate) async fn looks_away_from_the_primary() -> Result<(), String> {
+    let server = server().await;
+    let admin = admin(&server).await;
+    // An administrator may write whatever the server says.
+    run(&admin, "CREATE USER app; GRANT CREATE, SELECT, INSERT, UPDATE, DELETE ON locks.* TO app")
+        .await;
+    let client = lock_sql::connect(&url_of(&server, "app")).await.unwrap();
+    crate::looks::look(&client, "x").await;
+    run(&admin, "SET GLOBAL read_only = 1").await;
+    match client.look(&[crate::looks::key("x")]).await {
+        Err(error) => assert_says(&error, ErrorKind::Unavailable, &["read-only"]),
+        seen => return Err(format!("a server that is read-only shows {seen:?}")),
+    }
+    run(&admin, "SET GLOBAL read_only = 0").await;
+    crate::looks::look(&client, "x").await;
+    Ok(())
 }
 
 /// The server's URL with another user.

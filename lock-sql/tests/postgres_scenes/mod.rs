@@ -6,20 +6,21 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use lock_core::{
-    Attempt, ClaimRequest, LockBackend, LockKey, OsRng, OwnerId, Released, Renewal, Resume,
+    Attempt, ClaimRequest, LockBackend, LockKey, OsRng, OwnerId, Released, Renewal, Resume, Seen,
 };
 use lock_sql::SqlBackend;
 use lock_testkit::servers::{PgBouncer, PostgresServer};
 
+use crate::looks::{key, look};
 use crate::postgres_common::splitter::Splitter;
 use crate::postgres_common::{
     TTL, backend, busy, claim, claim_within, granted, number, plain, run, server,
 };
 
 /// What a scene saw that must not be.
-type Seen = Result<(), String>;
+type Scene = Result<(), String>;
 
-fn unless(fine: bool, seen: impl FnOnce() -> String) -> Seen {
+fn unless(fine: bool, seen: impl FnOnce() -> String) -> Scene {
     if fine { Ok(()) } else { Err(seen()) }
 }
 
@@ -27,7 +28,7 @@ fn unless(fine: bool, seen: impl FnOnce() -> String) -> Seen {
 const NEXT_TRANSACTION: &str = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
 
 /// The lock on a row lasts until the transaction is on the disk. Whoever only waits takes none.
-pub(crate) async fn looks_write_nothing() -> Seen {
+pub(crate) async fn looks_write_nothing() -> Scene {
     let server = server().await;
     for mode in ["none", "transaction"] {
         let url = format!("{}?lock_pooler={mode}", server.url());
@@ -41,13 +42,14 @@ pub(crate) async fn looks_write_nothing() -> Seen {
         // something of its own: a later round must be without.
         while written.last() != Some(&0) {
             unless(written.len() < 4, || {
-                format!("{mode}: {written:?} transactions of 60 looks each")
+                format!("{mode}: {written:?} transactions of 80 looks each")
             })?;
             let before = number(&mut connection, NEXT_TRANSACTION).await;
             for _ in 0..20 {
                 busy(&mut *waiter).await;
                 busy(&mut *claim(&client, mode, TTL, false)).await;
                 let Renewal::Alive { .. } = held.check().await.unwrap() else { panic!("lost") };
+                client.look(&[key(mode), key("free")]).await.unwrap();
             }
             written.push(number(&mut connection, NEXT_TRANSACTION).await - before);
         }
@@ -74,7 +76,7 @@ pub(crate) async fn behind_a_splitter(
     (primary, standby, splitter, client)
 }
 
-pub(crate) async fn reads_that_are_behind() -> Seen {
+pub(crate) async fn reads_that_are_behind() -> Scene {
     let (_primary, _standby, splitter, client) = behind_a_splitter("").await;
     let mut held = claim(&client, "x", TTL, true);
     granted(&mut *held).await;
@@ -87,13 +89,70 @@ pub(crate) async fn reads_that_are_behind() -> Seen {
     }
 }
 
+/// A look at what has been going on goes to the primary, whatever is before it.
+pub(crate) async fn looks_away_from_the_primary() -> Scene {
+    let (_primary, _standby, _splitter, client) = behind_a_splitter("").await;
+    let mut held = claim(&client, "x", TTL, true);
+    let fence = granted(&mut *held).await;
+    let (seen, held) = (look(&client, "x").await, Seen::Held { fence: Some(fence), label: None });
+    unless(seen == held, || format!("where plain reads are behind, a hold is seen as {seen:?}"))
+}
+
+/// Stops looks in the middle while `stall` says so: when they read a clock.
+const STALLED_LOOKS: &str = "CREATE TABLE stall AS SELECT false AS now; \
+     CREATE FUNCTION public.stalled(reading timestamptz) RETURNS timestamptz LANGUAGE plpgsql VOLATILE AS $$ BEGIN \
+       WHILE current_query() LIKE '%WITH unchanged%' AND (SELECT now FROM stall) LOOP \
+         PERFORM pg_sleep(0.01); END LOOP; \
+       RETURN reading; END $$; \
+     CREATE FUNCTION public.clock_timestamp() RETURNS timestamptz LANGUAGE plpgsql VOLATILE AS $$ BEGIN \
+       PERFORM public.stalled(NULL); RETURN pg_catalog.clock_timestamp(); END $$; \
+     CREATE FUNCTION public.statement_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE AS \
+       'SELECT public.stalled(pg_catalog.statement_timestamp())'; \
+     ALTER DATABASE postgres SET search_path = public, pg_catalog";
+
+/// What sleeps in a function of ours.
+const STALLED: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
+
+/// A lease that ends in the middle of a look, but for a renewal that comes in between.
+pub(crate) async fn late_looks() -> Scene {
+    let server = server().await;
+    let mut admin = plain(&server).await;
+    run(&mut admin, STALLED_LOOKS).await;
+    for mode in ["none", "transaction"] {
+        let url = format!("{}?lock_pooler={mode}", server.url());
+        let client = lock_sql::connect(&url).await.unwrap();
+        // Prepared before.
+        look(&client, mode).await;
+        let ttl = Duration::from_secs(3);
+        let mut held = claim(&client, mode, ttl, false);
+        let begun = tokio::time::Instant::now();
+        let fence = granted(&mut *held).await;
+        run(&mut admin, "UPDATE stall SET now = true").await;
+        let looking = {
+            let client = client.clone();
+            tokio::spawn(async move { look(&client, mode).await })
+        };
+        while number(&mut admin, STALLED).await == 0 {
+            assert!(!looking.is_finished() && begun.elapsed() < ttl, "the look does not stop");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        tokio::time::sleep_until(begun + ttl / 2).await;
+        let Renewal::Alive { .. } = held.renew().await.unwrap() else { panic!("lost") };
+        tokio::time::sleep_until(begun + ttl * 5 / 4).await;
+        run(&mut admin, "UPDATE stall SET now = false").await;
+        let (seen, held) = (looking.await.unwrap(), Seen::Held { fence: Some(fence), label: None });
+        unless(seen == held, || format!("{mode}: a hold that was renewed is seen as {seen:?}"))?;
+    }
+    Ok(())
+}
+
 /// A clock that is two seconds behind.
 const BEHIND: &str = "CREATE FUNCTION public.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE AS \
      $$ SELECT pg_catalog.clock_timestamp() - interval '2 s' $$; \
      ALTER DATABASE postgres SET search_path = public, pg_catalog";
 
 /// A standby that has the row, and another clock, by which the lease lasts longer: that is no promise.
-pub(crate) async fn a_clock_that_is_behind() -> Seen {
+pub(crate) async fn a_clock_that_is_behind() -> Scene {
     let (primary, standby, splitter, client) = behind_a_splitter(BEHIND).await;
     let mut held = claim(&client, "x", TTL, true);
     granted(&mut *held).await;
@@ -113,7 +172,7 @@ pub(crate) async fn a_clock_that_is_behind() -> Seen {
 }
 
 /// The hold of a cohort goes to another process, while a standby has not heard of it.
-pub(crate) async fn a_cohort_that_is_handed_over() -> Seen {
+pub(crate) async fn a_cohort_that_is_handed_over() -> Scene {
     let (_primary, _standby, _splitter, client) = behind_a_splitter("").await;
     let owner = OwnerId::generate(&OsRng).unwrap();
     let request = ClaimRequest::new(LockKey::new("", "x").unwrap(), owner, TTL).with_fences(5);
@@ -139,7 +198,7 @@ pub(crate) async fn a_cohort_that_is_handed_over() -> Seen {
 
 /// Other clients of a pooler leave their search path on the connections of the server, and there are
 /// tables of the same name.
-pub(crate) async fn paths_of_others() -> Seen {
+pub(crate) async fn paths_of_others() -> Scene {
     let server = server().await;
     let pooler = PgBouncer::start(server.address().unwrap(), "transaction", 1).await.unwrap();
     let url = format!("postgres://postgres@{}/postgres?sslmode=disable", pooler.address());
@@ -174,7 +233,7 @@ pub(crate) async fn paths_of_others() -> Seen {
 
 /// A try that comes again after the end of its lease finds its hold if nobody has taken it, also where its
 /// client was told that the lock is free, and so begins with the statement that takes free locks.
-pub(crate) async fn late_repeats() -> Seen {
+pub(crate) async fn late_repeats() -> Scene {
     let server = server().await;
     let (client, other) = (backend(&server).await, backend(&server).await);
     let mut connection = plain(&server).await;
@@ -203,9 +262,50 @@ const STALL: &str = "CREATE TABLE stall AS SELECT false AS now; \
        RETURN pg_catalog.clock_timestamp(); END $$; \
      ALTER DATABASE postgres SET search_path = public, pg_catalog";
 
+/// The mark is raised in the middle of an insert, and above the fence of that. Its name, which has no row
+/// yet, is looked at.
+pub(crate) async fn floors_below_late_inserts() -> Scene {
+    let server = server().await;
+    let mut admin = plain(&server).await;
+    run(&mut admin, STALL).await;
+    let client = backend(&server).await;
+    let pooled =
+        lock_sql::connect(&format!("{}?lock_pooler=transaction", server.url())).await.unwrap();
+    // An insert that takes longer than it may begins anew.
+    for round in 1..10 {
+        run(&mut admin, "UPDATE stall SET now = true").await;
+        let name = format!("new {round}");
+        let mut late = claim_within(&pooled, &name, (TTL, TTL), false);
+        let late = tokio::spawn(async move { late.try_acquire().await });
+        while number(&mut admin, STALLED).await == 0 {
+            assert!(!late.is_finished(), "the insert does not stop");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let far = 3_000_000_000_000_000_i64 + round * 1_000_000;
+        let fold = format!(
+            "INSERT INTO distlock VALUES (E'\\x01fence', NULL, {far}, now(), now(), '0', '{{}}') \
+               ON CONFLICT (name) DO UPDATE SET fence = {far}"
+        );
+        run(&mut admin, &fold).await;
+        let seen = look(&client, &name).await;
+        run(&mut admin, "UPDATE stall SET now = false").await;
+        let Attempt::Granted { token, .. } = late.await.unwrap().unwrap() else {
+            panic!("a new lock is held by another client")
+        };
+        let Seen::Free { floor } = seen else { panic!("{name} is seen as {seen:?}") };
+        unless(floor.is_none_or(|floor| floor < token), || {
+            format!("{name} was free with the floor {floor:?}, and then has the fence {token}")
+        })?;
+        if token.as_i64() < far {
+            return Ok(());
+        }
+    }
+    panic!("no insert was under way while the mark was raised")
+}
+
 /// A server is stopped in the middle of an insert, and the row of that name is swept meanwhile. Its fence is
 /// ahead of the clock.
-pub(crate) async fn late_inserts() -> Seen {
+pub(crate) async fn late_inserts() -> Scene {
     let server = server().await;
     let mut admin = plain(&server).await;
     run(&mut admin, STALL).await;
@@ -224,8 +324,7 @@ pub(crate) async fn late_inserts() -> Seen {
     let mut late = claim_within(&pooled, "x", (minute, minute), false);
     let late = tokio::spawn(async move { late.try_acquire().await });
     let within = tokio::time::timeout(minute, async {
-        let stalled = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
-        while number(&mut admin, stalled).await == 0 {
+        while number(&mut admin, STALLED).await == 0 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         while number(&mut admin, "SELECT count(*) FROM distlock WHERE name = 'x'").await > 0 {

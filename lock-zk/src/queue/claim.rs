@@ -96,13 +96,16 @@ impl Claim for ZkClaim {
         let own = queue.path(&entry.name);
         let changed = async {
             if self.held.is_none() && !watches.has_one_in_front() {
-                let place = tokio::select! {
-                    biased;
-                    changed = watches.changed(seat, &own) => return changed,
-                    place = queue.place(seat, &sessions.neighbours, &entry.name) => place?,
-                };
+                // In a box of its own, since a holder waits here, too, and lists nothing.
+                let place = Box::pin(async {
+                    tokio::select! {
+                        biased;
+                        changed = watches.changed(seat, &own) => changed.map(|()| None),
+                        place = queue.place(seat, &sessions.neighbours, &entry.name) => place,
+                    }
+                });
                 // It may be the first already.
-                let Some((in_front, footing)) = place else { return Ok(()) };
+                let Some((in_front, footing)) = place.await? else { return Ok(()) };
                 watches.is_behind(in_front, WaitingEntry { own: own.clone(), footing });
             }
             watches.changed(seat, &own).await

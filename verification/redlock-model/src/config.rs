@@ -49,6 +49,8 @@ pub struct RedlockModel {
     pub top: u8,
     /// How often the clock of a client may tick in one call.
     pub ticks: u8,
+    /// In how many rounds the nodes may be asked for the look of a run; zero for no look. Only with `holds`.
+    pub rounds: u8,
 }
 
 /// One step of the system. A message that is lost is one that never arrives.
@@ -89,6 +91,14 @@ pub(crate) enum Step {
     SendAdmission(usize),
     /// The admission arrives.
     Admit(usize),
+    /// A look begins.
+    Look,
+    /// It hears what a node shows.
+    Show(usize),
+    /// It asks the nodes again.
+    LookOn,
+    /// It ends with what the nodes have shown.
+    Conclude,
 }
 
 /// What becomes of the answer to a request.
@@ -121,6 +131,7 @@ impl Default for RedlockModel {
             stale_admission: false,
             top: 15,
             ticks: 1,
+            rounds: 0,
         }
     }
 }

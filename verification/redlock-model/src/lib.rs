@@ -18,7 +18,10 @@
 //! - **F3**, a claim that tries again has the same block, or one that has no fence in common with it;
 //! - **F4**, where a block is passed on, each holder has a greater fence than the holder before, of the same
 //!   block or of another;
-//! - **E**, two clients never believe at once that they hold the lock;
+//! - **F5**, where a look finds the lock free, no fence that was returned before it began is above its floor, and no
+//!   later one is not;
+//! - **E**, two clients never believe at once that they hold the lock, and **E2**, a look finds nobody else, and no
+//!   other fence, where a client believes from its beginning to its end;
 //! - **R**, what was released or given back leaves nothing behind at a node, and nothing on its way.
 //!
 //! What is covered, on three nodes and exhaustively, with blocks of one and of two where nothing else is said.
@@ -33,6 +36,10 @@
 //! - giving back and release, for one claim at one node (blocks of one): what is left there depends neither on
 //!   other nodes nor on the fence; within twelve steps, with another client; and a hold while what gives an earlier
 //!   try of its claim back arrives late.
+//!
+//! - a look, whose nodes are heard at any moments: beside a hold and an acquisition, in two rounds (blocks of one) or one
+//!   (blocks of two and one); by name, beside two acquisitions (blocks of one). Within twelve steps, from unequal
+//!   counters, beside a second try or renewal of a hold, and while a node loses its data (blocks of one).
 //!
 //! On five nodes, with blocks of two: all that happens within eleven steps after a grant, such as the expiry
 //! and the grant to another client. Not covered: a hold that another process continues.
@@ -52,6 +59,7 @@ mod config;
 #[path = "../../../lock-redis/src/redlock/contender/mod.rs"]
 mod contender;
 mod forgetting;
+mod look;
 mod model;
 mod node;
 #[allow(dead_code, unused_imports, reason = "the product uses more of it")]

@@ -4,6 +4,7 @@ use stateright::{Model, Property};
 
 use crate::config::{Action, Hearing, RedlockModel, Step};
 use crate::contender::NodeRequest;
+use crate::look::Look;
 use crate::node::{Node, Quarantine, Rejoin};
 use crate::rules;
 use crate::state::{Body, Broken, Client, Message, Stage, State};
@@ -138,6 +139,8 @@ impl Model for RedlockModel {
                 losses_left: self.losses,
                 repeats_left: self.repeats,
                 calls_left: self.calls,
+                looks_left: self.rounds.min(1),
+                look: Look::None,
                 silences_left: self.silences,
                 used: 0,
                 broken: None,
@@ -153,6 +156,7 @@ impl Model for RedlockModel {
         (0..state.clients.len()).for_each(|c| self.of_client(state, c, &mut steps));
         state.flight.iter().for_each(|message| self.of_message(state, *message, &mut steps));
         (0..state.nodes.len()).for_each(|n| self.of_node(state, n, &mut steps));
+        self.of_look(state, &mut steps);
         actions.extend(steps.into_iter().map(Action));
     }
 
@@ -204,6 +208,23 @@ impl Model for RedlockModel {
                         .any(|client| client.passes > 0 && client.passes + 1 == client.block)
                 },
             ));
+        }
+        if self.rounds > 0 {
+            properties.extend([
+                Property::always("E2: a look shows who believes", |_: &Self, state: &State| {
+                    state.broken != Some(Broken::Missed)
+                }),
+                Property::always("F5: a floor parts fences", |_: &Self, state: &State| {
+                    !matches!(state.broken, Some(Broken::FloorTooLow | Broken::FloorTooHigh))
+                }),
+                Property::sometimes("a look can find it held", |_: &Self, state: &State| {
+                    state.look == Look::Held
+                }),
+                Property::sometimes(
+                    "a look can find it free after a fence",
+                    |_: &Self, state: &State| matches!(state.look, Look::Free(floor) if floor > 0),
+                ),
+            ]);
         }
         if self.gives_back {
             properties.push(Property::always(

@@ -32,6 +32,18 @@ pub enum Variant {
     BelievesEveryRelease,
     /// Wrong: a release that has freed something proves that nothing is left, whatever it was.
     BelievesWhatWasFreed,
+    /// Wrong: a look believes the nodes that have answered, however few they are.
+    LooksAtTheReachable,
+    /// Wrong: a look counts silent nodes as free.
+    SilentIsFree,
+    /// Wrong: the floor of a free lock is one below what was given.
+    FloorOneTooFew,
+    /// Wrong: the floor of a free lock is what one node has counted.
+    FloorOfOneNode,
+    /// Wrong: the floor of a free lock is the greatest that any node has counted.
+    FloorOfTheGreatestMark,
+    /// Wrong: the floor of a free lock is what was given, whatever an attempt under way may get.
+    FloorBesideAnAttempt,
 }
 
 thread_local! {
@@ -96,5 +108,45 @@ pub(crate) fn is_settled(open: OpenAtNode, freed: Option<bool>) -> bool {
         (Variant::ForgetsTheUnanswered, _) | (Variant::BelievesEveryRelease, Some(_)) => true,
         (Variant::BelievesWhatWasFreed, Some(freed)) => freed || open.owed == 0,
         _ => right::is_settled(open, freed),
+    }
+}
+
+pub(crate) fn look_needs(nodes: usize) -> usize {
+    let is_wrong = Variant::LooksAtTheReachable.is_followed();
+    if is_wrong { 1 } else { right::look_needs(nodes) }
+}
+
+pub(crate) fn given<O>(nodes: usize, views: &[NodeView<O>]) -> u64 {
+    let is_wrong = Variant::LooksAtTheReachable.is_followed();
+    right::given(if is_wrong { views.len() } else { nodes }, views)
+}
+
+pub(crate) fn sight<O: Clone + PartialEq>(
+    nodes: usize,
+    given: u64,
+    views: &[NodeView<O>],
+) -> Sight<O> {
+    let marks = || views.iter().map(|view| view.mark);
+    let votes = views.iter().filter(|view| view.vote.is_some()).count();
+    match (EXPLORED.get(), right::sight(nodes, given, views)) {
+        (Variant::LooksAtTheReachable, _) => right::sight(views.len(), given, views),
+        (Variant::SilentIsFree, Sight::MayBeHeld { .. }) if votes < quorum_of(nodes) => {
+            Sight::Free { floor: given }
+        }
+        (Variant::FloorOneTooFew, Sight::Free { floor }) => {
+            Sight::Free { floor: floor.saturating_sub(1) }
+        }
+        (Variant::FloorOfOneNode, Sight::Free { .. }) => {
+            Sight::Free { floor: marks().next().unwrap_or(0) }
+        }
+        (Variant::FloorOfTheGreatestMark, Sight::Free { .. } | Sight::NoFloor) => {
+            Sight::Free { floor: marks().max().unwrap_or(0) }
+        }
+        (Variant::FloorBesideAnAttempt, Sight::MayBeHeld { owner: None, .. })
+            if views.len() == nodes =>
+        {
+            Sight::Free { floor: given }
+        }
+        (_, sight) => sight,
     }
 }

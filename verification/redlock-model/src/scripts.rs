@@ -1,5 +1,5 @@
 //! The node of the model beside the scripts of the product, on a real Redis: the same random requests to both. What
-//! each answers, and what is there afterwards, is the same.
+//! each answers, what is there afterwards, and what a look sees of it, is the same.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use redis::{Connection, FromRedisValue, Script, Value};
 
 use crate::contender::NodeRequest;
 use crate::node::{Node, NodeRules};
-use crate::rules::AnswerBrief;
+use crate::rules::{AnswerBrief, FenceBlock, NodeView, VoteView};
 
 const STEPS: usize = 10_000;
 /// The shortest ttl in ms, and how much longer that of each later call is: nothing expires by itself, and the time
@@ -65,6 +65,7 @@ struct Scripts {
     raise: Script,
     renew: Script,
     release: Script,
+    look: Script,
     begin: Script,
     admit: Script,
 }
@@ -88,6 +89,7 @@ impl Scripts {
             raise: script("RAISE_VOTE"),
             renew: script("RENEW_VOTE"),
             release: script("RELEASE_VOTE"),
+            look: script("LOOK"),
             begin: script("BEGIN"),
             admit: script("ADMIT"),
         }
@@ -217,6 +219,25 @@ impl Real {
         }
     }
 
+    /// What the node shows to a look, if it votes.
+    fn look(&mut self) -> Option<NodeView<u8>> {
+        let mut call = self.scripts.look.key(NODE);
+        call.key(LOCK).arg(QUORUM).arg(&self.run_id);
+        let answer: Vec<Value> = call.invoke(&mut self.connection).unwrap();
+        if answer[0] != Value::Int(1) {
+            return None;
+        }
+        let mark: u64 = redis::from_redis_value(answer[1].clone()).unwrap();
+        let shown: Vec<String> = redis::from_redis_value(answer[2].clone()).unwrap();
+        let vote = shown.first().map(|owner| {
+            let [last, fences, adopted] = [1, 2, 3].map(|at| shown[at].parse::<u64>().ok());
+            let fences = fences.and_then(|fences| u32::try_from(fences).ok()).unwrap();
+            let block = FenceBlock { last: last.unwrap(), fences };
+            VoteView { owner: owner.as_bytes()[0] - b'a', counted: Some((block, adopted)) }
+        });
+        Some(NodeView { mark, vote })
+    }
+
     /// Of a lock that is held.
     fn stamp(&mut self) -> i64 {
         let lock: i64 = self.run("PTTL", &[LOCK]);
@@ -302,6 +323,8 @@ async fn compare(fences: u32) {
         let product = (real.step(step), real.seen());
         let before = &last[last.len().saturating_sub(8)..];
         assert_eq!(model, product, "LOCK_TEST_SEED={seed}, step {at}, after {before:#?}");
+        let views = (node.view(|_| u8::try_from(fences).unwrap()), real.look());
+        assert_eq!(views.0, views.1, "LOCK_TEST_SEED={seed}, step {at}, after {before:#?}");
         *kinds.entry(kind(step, model.0).unwrap_or_default()).or_default() += 1;
     }
     println!("{kinds:#?}");

@@ -1,6 +1,7 @@
 //! The state of the quorum, its clients and everything under way between them.
 
 use crate::contender::{Contender, NodeRequest};
+use crate::look::Look;
 use crate::node::{CLIENTS, Node, Rejoin};
 use crate::rules::AnswerBrief;
 use crate::set::{Fences, greatest};
@@ -16,6 +17,8 @@ pub struct State {
     pub(crate) repeats_left: u8,
     pub(crate) calls_left: u8,
     pub(crate) silences_left: u8,
+    pub(crate) looks_left: u8,
+    pub(crate) look: Look,
     /// The greatest fence that a holder has had; only where the model knows who believes.
     pub(crate) used: u8,
     /// A property of fences that was violated on the way here.
@@ -31,6 +34,12 @@ pub(crate) enum Broken {
     Overlaps,
     /// A holder has a fence that is not above that of the holder before.
     NotAbove,
+    /// A look has not found who believes, or found another fence.
+    Missed,
+    /// A floor is below a fence that was returned before.
+    FloorTooLow,
+    /// A floor is not below a later fence.
+    FloorTooHigh,
 }
 
 /// A message between a client and a node. One that is lost never arrives.

@@ -145,6 +145,10 @@ impl RedlockModel {
             client.proven = call;
             if client.believes() {
                 client.believed |= fences;
+                if is_another {
+                    broken = broken.or(state.look.is_reached_by(first));
+                    state.look.has_another(c);
+                }
                 if is_another && self.passes() {
                     broken = broken.or((first <= used).then_some(Broken::NotAbove));
                     state.used = used.max(first);
@@ -210,8 +214,12 @@ impl RedlockModel {
             Step::GiveUp(_) | Step::Tick(_) | Step::Lapse(_) | Step::Pass(_) => {
                 self.live(&mut state, step)
             }
+            Step::Look | Step::Show(_) | Step::LookOn | Step::Conclude => {
+                self.look(&mut state, step)?;
+            }
             at_a_node => self.happen(&mut state, at_a_node)?,
         }
+        state.follow_belief();
         state.settle(self.nodes.rejoin);
         self.forget(&mut state);
         Some(state)

@@ -2,7 +2,9 @@
 
 use std::hash::{Hash, Hasher};
 
+use crate::look::Look;
 use crate::node::{CLIENTS, NODES};
+use crate::rules::{FenceBlock, NodeView};
 use crate::set::id;
 use crate::state::{Client, State};
 
@@ -32,6 +34,10 @@ impl State {
             let holds = node.holder.filter(|(holder, _)| usize::from(*holder) == c);
             (contender.ballot.0[n], contender.debts.granted[n], node.counter, node.adopted)
                 .hash(key);
+            if let Look::UnderWay(look) = &self.look {
+                look.views[n].as_ref().map(|view| owned(view, |owner| id(c) == owner)).hash(key);
+                (look.believing & (1 << c) != 0).hash(key);
+            }
             (holds.map(|(_, attempt)| attempt), node.stamp).hash(key);
         }
         for message in self.flight.iter().filter(|message| usize::from(message.client) == c) {
@@ -47,6 +53,12 @@ impl State {
         node.holder = node.holder.map(|(client, attempt)| (clients.place(client), attempt));
         let quarantine = node.quarantine.take();
         (node, quarantine.map(|quarantine| quarantine.seed)).hash(&mut key);
+        if let Look::UnderWay(look) = &self.look {
+            look.views[n]
+                .as_ref()
+                .map(|view| owned(view, |owner| clients.place(owner)))
+                .hash(&mut key);
+        }
         let mut of_clients = [const { Mix(0) }; CLIENTS];
         for (key, c) in of_clients.iter_mut().zip(clients.old()) {
             let contender = &self.clients[*c].contender;
@@ -78,10 +90,28 @@ impl State {
                 quarantine.read = moved.fold(0, |moved, n| moved | 1 << nodes.place(n));
             }
         }
+        if let Look::UnderWay(look) = &mut self.look {
+            nodes.put(&mut look.views);
+            let votes = look.views.iter_mut().flatten().filter_map(|view| view.vote.as_mut());
+            votes.for_each(|vote| vote.owner = clients.place(vote.owner));
+            let believing = look.believing;
+            let believes = |c: &u8| believing & (1 << c) != 0;
+            look.believing = (0..id(self.clients.len()))
+                .filter(believes)
+                .fold(0, |all, c| all | 1 << clients.place(c));
+        }
         clients.put(&mut self.clients);
         self.clients.iter_mut().for_each(|client| client.renumber(nodes));
         self
     }
+}
+
+/// What a node has shown to a look, with `whose` in the place of the owner.
+fn owned<T>(
+    view: &NodeView<u8>,
+    whose: impl Fn(u8) -> T,
+) -> (u64, Option<(T, Option<(FenceBlock, Option<u64>)>)>) {
+    (view.mark, view.vote.as_ref().map(|vote| (whose(vote.owner), vote.counted)))
 }
 
 impl Client {

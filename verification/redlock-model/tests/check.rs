@@ -36,6 +36,9 @@ impl Checked for Recovery {}
 /// How many steps of two clients that give back are explored.
 const DEPTH_OF_RELEASES: usize = 12;
 
+/// How many steps are explored of a hold, a look and what happens to it.
+const DEPTH_OF_LOOKS: usize = 12;
+
 /// Explores every reachable state.
 fn holds<M: Checked>(what: &str, model: M) {
     let started = SystemTime::now();
@@ -405,4 +408,64 @@ fn what_is_ahead_of_the_clocks_is_found_wrong() {
 fn a_wait_that_is_shorter_than_a_lock_is_found_wrong() {
     let real = Recovery::default();
     is_violated("a wait that is shorter than a lock", Recovery { wait: real.ttl - 1, ..real });
+}
+
+/// A look beside two acquisitions.
+fn with_a_look(variant: Variant) -> RedlockModel {
+    RedlockModel { rounds: 1, ..with_holds(variant) }
+}
+
+/// A look beside a hold.
+fn with_a_look_at_a_hold(variant: Variant) -> RedlockModel {
+    RedlockModel { held: true, ..with_a_look(variant) }
+}
+
+#[test]
+fn a_look_finds_who_believes_and_a_floor() {
+    let counters = vec![vec![0, 0, 0], vec![0, 1, 3]];
+    let begun = RedlockModel { counters, ..with_a_look(Variant::Real) };
+    holds_within("two acquisitions, unequal counters, a look", DEPTH_OF_LOOKS, begun);
+    let model = RedlockModel { rounds: 2, ..with_a_look_at_a_hold(Variant::Real) };
+    holds("a hold, a look of two rounds", model);
+    let blocks = RedlockModel { blocks: vec![2, 1], ..with_a_look_at_a_hold(Variant::Real) };
+    holds("a hold of a block, a look", blocks);
+}
+
+#[test]
+#[ignore = "takes minutes: run it by name with --ignored"]
+fn a_look_beside_two_acquisitions_holds() {
+    holds("two acquisitions, a look", with_a_look(Variant::Real));
+}
+
+#[test]
+fn a_look_beside_a_second_call_holds() {
+    let model = RedlockModel { rounds: 1, ..with_one_more_call(Variant::Real) };
+    holds_within("a hold, one second try or renewal, a look", DEPTH_OF_LOOKS, model);
+}
+
+#[test]
+fn a_look_holds_when_a_node_loses_its_data() {
+    let model = RedlockModel { rounds: 1, calls: 0, ..with_a_loss(NodeRules::REAL.rejoin) };
+    holds_within("a hold, one loss, a look", DEPTH_OF_LOOKS, model);
+}
+
+#[test]
+fn a_look_that_believes_too_few_is_found_wrong() {
+    for variant in [Variant::LooksAtTheReachable, Variant::SilentIsFree] {
+        is_violated("a look that believes too few", with_a_look_at_a_hold(variant));
+    }
+}
+
+#[test]
+fn a_floor_that_parts_no_fences_is_found_wrong() {
+    for variant in [
+        Variant::FloorOneTooFew,
+        Variant::FloorOfOneNode,
+        Variant::FloorOfTheGreatestMark,
+        Variant::FloorBesideAnAttempt,
+    ] {
+        let what = format!("a floor by the rule {variant:?}");
+        let counters = vec![vec![0, 0, 0], vec![0, 0, 3], vec![0, 1, 3]];
+        is_violated(&what, RedlockModel { counters, ..with_a_look(variant) });
+    }
 }

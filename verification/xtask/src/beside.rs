@@ -1,5 +1,5 @@
 //! CPU-bound checks, run on idle processors only beside the tests and the soak, which mostly wait: two chains of them, one for the
-//! exhaustive model check and the simulation, which has a profile of its own, and one for all others, which wait for
+//! exhaustive model checks and the simulation, which has a profile of its own, and one for all others, which wait for
 //! each other's builds.
 
 use std::fs::{self, File};
@@ -190,7 +190,7 @@ fn simulation() -> Check {
 }
 
 pub(crate) fn is_model(job: &str) -> bool {
-    job.starts_with("redlock-model-")
+    ["redlock-model-", "kinds-model-"].iter().any(|model| job.starts_with(model))
 }
 
 fn chains(folder: &Path) -> io::Result<[Vec<Check>; 2]> {

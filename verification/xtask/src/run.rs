@@ -38,7 +38,7 @@ pub(crate) fn whole(folder: &Path, is_full: bool, before: u64) -> io::Result<i32
         eprintln!("FAILED: the tests do not build");
         return Ok(1);
     };
-    // The model check is in a chain beside the tests.
+    // The model checks are in a chain beside the tests.
     let jobs = jobs.into_iter().filter(|job| !beside::is_model(&job.name)).collect();
     let beside = is_full.then(|| Beside::start(folder)).transpose()?;
     let ran = run.tests(jobs)?;

@@ -36,6 +36,7 @@ impl Fake {
             ("lock-redis-conformance-0a", format!("{SUITE}; {PASSES}")),
             ("lock-redis-mutants-0a", "echo 'mutants: 2 of 2 killed'".to_owned()),
             ("redlock-model-check-0a", PASSES.to_owned()),
+            ("kinds-model-check-0a", PASSES.to_owned()),
             ("a-lib-a-0a", PASSES.to_owned()),
             ("distlock-fuzz-0a", PASSES.to_owned()),
         ];
@@ -111,6 +112,7 @@ fn a_run_passes_in_which_all_that_was_late_passes_alone() {
     for shown in [
         "-- clippy -p distlock --features redis --lib (",
         "-- redlock-model-check-0a (",
+        "-- kinds-model-check-0a (",
         "-- fuzzing, 5s for each target (",
         "not run: no Rust 1.94 here",
         "repeated: soak: etcd, alone, for the first time",

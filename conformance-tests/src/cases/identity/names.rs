@@ -145,6 +145,65 @@ const CORPUS: &[&str] = &[
     "a b",
 ];
 
+/// The keys of these names.
+pub(in crate::cases) fn corpus(cx: &Cx) -> Check<Vec<LockKey>> {
+    CORPUS.iter().map(|name| cx.key(name)).collect()
+}
+
+/// Keys of which some read the same when prefix and name are put together.
+pub(in crate::cases) fn prefixes(cx: &Cx) -> Check<Vec<LockKey>> {
+    let mine = cx.prefix();
+    let pairs = [
+        ("", "abc"),
+        ("a", "bc"),
+        ("ab", "c"),
+        ("a/", "bc"),
+        ("a", "/bc"),
+        ("a:", "bc"),
+        ("a", ":bc"),
+        ("A", "bc"),
+        ("a ", "bc"),
+        ("a", " bc"),
+        ("é", "bc"),
+        ("%", "bc"),
+        ("_", "bc"),
+        ("'", "bc"),
+    ];
+    let key = |(prefix, name): (&str, &str)| LockKey::new(format!("{mine}{prefix}"), name);
+    Ok(pairs.into_iter().map(key).collect::<Result<_, _>>()?)
+}
+
+/// Keys of long names and prefixes that differ only at their very ends.
+pub(in crate::cases) fn long(cx: &Cx) -> Check<Vec<LockKey>> {
+    let mut names = Vec::new();
+    for unit in ["x", "é", "日", "😀", "/", "%"] {
+        let full = unit.repeat(LockKey::MAX_LEN / unit.len());
+        let short = unit.repeat(LockKey::MAX_LEN / unit.len() - 1);
+        names.extend([format!("{short}a"), format!("{short}b"), short, full]);
+    }
+    names.extend([
+        format!("{}y", "x".repeat(511)),
+        "x".repeat(255),
+        "x".repeat(256),
+        "x".repeat(100),
+    ]);
+    names.sort();
+    names.dedup();
+    let mut keys = names.iter().map(|name| cx.key(name)).collect::<Check<Vec<_>>>()?;
+    // The longest prefixes too.
+    let long = |start: &str, end: &str| {
+        format!("{start}{}{end}", "p".repeat(LockKey::MAX_LEN - start.len() - end.len()))
+    };
+    let (prefix, name) = (long(cx.prefix(), "a"), long("", "a"));
+    keys.extend([
+        LockKey::new(prefix.as_str(), name.as_str())?,
+        LockKey::new(prefix.as_str(), long("", "b"))?,
+        LockKey::new(long(cx.prefix(), "b"), name.as_str())?,
+        cx.key(&name)?,
+    ]);
+    Ok(keys)
+}
+
 /// Takes all keys at once with one client, finds all of them held with another, and frees them.
 async fn all_at_once(cx: &Cx, keys: &[LockKey]) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
@@ -184,8 +243,7 @@ async fn c11_distinct_names_never_block_each_other(cx: Cx) -> Check {
         CORPUS.iter().collect::<BTreeSet<_>>().len() == CORPUS.len(),
         "the corpus contains a name twice"
     );
-    let keys: Result<Vec<_>, _> = CORPUS.iter().map(|name| cx.key(name)).collect();
-    all_at_once(&cx, &keys?).await
+    all_at_once(&cx, &corpus(&cx)?).await
 }
 
 async fn c11_equal_names_always_block_each_other(cx: Cx) -> Check {
@@ -202,57 +260,11 @@ async fn c11_equal_names_always_block_each_other(cx: Cx) -> Check {
 }
 
 async fn c11_prefix_and_name_are_kept_apart(cx: Cx) -> Check {
-    let mine = cx.prefix();
-    let pairs = [
-        ("", "abc"),
-        ("a", "bc"),
-        ("ab", "c"),
-        ("a/", "bc"),
-        ("a", "/bc"),
-        ("a:", "bc"),
-        ("a", ":bc"),
-        ("A", "bc"),
-        ("a ", "bc"),
-        ("a", " bc"),
-        ("é", "bc"),
-        ("%", "bc"),
-        ("_", "bc"),
-        ("'", "bc"),
-    ];
-    let keys: Result<Vec<_>, _> =
-        pairs.iter().map(|(prefix, name)| LockKey::new(format!("{mine}{prefix}"), *name)).collect();
-    all_at_once(&cx, &keys?).await
+    all_at_once(&cx, &prefixes(&cx)?).await
 }
 
 async fn c11_long_names_are_not_cut(cx: Cx) -> Check {
-    let mut names = Vec::new();
-    for unit in ["x", "é", "日", "😀", "/", "%"] {
-        let full = unit.repeat(LockKey::MAX_LEN / unit.len());
-        let short = unit.repeat(LockKey::MAX_LEN / unit.len() - 1);
-        names.extend([format!("{short}a"), format!("{short}b"), short, full]);
-    }
-    names.extend([
-        format!("{}y", "x".repeat(511)),
-        "x".repeat(255),
-        "x".repeat(256),
-        "x".repeat(100),
-    ]);
-    names.sort();
-    names.dedup();
-    let keys: Result<Vec<_>, _> = names.iter().map(|name| cx.key(name)).collect();
-    all_at_once(&cx, &keys?).await?;
-    // The longest prefixes too.
-    let long = |start: &str, end: &str| {
-        format!("{start}{}{end}", "p".repeat(LockKey::MAX_LEN - start.len() - end.len()))
-    };
-    let (prefix, name) = (long(cx.prefix(), "a"), long("", "a"));
-    let keys = [
-        LockKey::new(prefix.as_str(), name.as_str())?,
-        LockKey::new(prefix.as_str(), long("", "b"))?,
-        LockKey::new(long(cx.prefix(), "b"), name.as_str())?,
-        cx.key(&name)?,
-    ];
-    all_at_once(&cx, &keys).await
+    all_at_once(&cx, &long(&cx)?).await
 }
 
 async fn c11_names_that_look_like_ours_are_names(cx: Cx) -> Check {

@@ -2,6 +2,7 @@
 
 pub(crate) mod detached;
 pub(crate) mod layer;
+pub(crate) mod looks;
 
 use std::cell::Cell;
 use std::future::Future;
@@ -68,6 +69,11 @@ pub(crate) struct Disturbed {
 }
 
 impl Disturbed {
+    /// The client itself.
+    pub(super) fn backend(&self) -> &Arc<dyn LockBackend> {
+        &self.link.backend
+    }
+
     /// A contender whose calls end before a late answer has arrived.
     pub(super) fn claim(&self, cx: &Cx, wait: bool) -> Check<Box<dyn Claim>> {
         let request = cx.request_for(&self.lock, cx.long_ttl())?.with_wait(wait);

@@ -1,4 +1,4 @@
-//! The history checker: were there ever two holders, and did the fences rise?
+//! The history checker: were there ever two holders, did the fences rise, and was each look at a true state?
 //!
 //! A granted lock carries its place in the order of holders: the fence. So no search is needed. In
 //! order of fences, each hold is put at the earliest points in time that its observations allow; if
@@ -7,12 +7,14 @@
 #[cfg(test)]
 mod brute_force;
 mod check;
+mod looks;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
 pub use check::{Violation, check, check_fences, overlaps};
+pub(crate) use looks::{LookRecord, check_looks};
 
 /// One hold, as its holder saw it. Times are nanoseconds of one clock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -25,6 +25,8 @@ pub(crate) enum NodeAnswer {
     Otherwise(String),
     /// The release is carried out, and there was something to release.
     Freed(bool),
+    /// It has answered a look.
+    Shown,
     /// No usable reply.
     Failed(Error),
 }
@@ -61,7 +63,7 @@ impl NodeAnswer {
         match self {
             Self::Mine { counter, .. } => AnswerBrief::Mine { counter: *counter },
             Self::Unproven { counter } => AnswerBrief::Unproven { counter: *counter },
-            Self::NotMine { .. } => AnswerBrief::NotMine,
+            Self::NotMine { .. } | Self::Shown => AnswerBrief::NotMine,
             Self::Freed(freed) => AnswerBrief::Freed(*freed),
             Self::Failed(error) => rules::of_error(error.effect() == Effect::Unknown),
             Self::NotAdmitted(_) | Self::Otherwise(_) => AnswerBrief::NoVote,
@@ -98,6 +100,7 @@ impl fmt::Display for NodeAnswer {
                 write!(f, "not admitted: {}", explain(why))
             }
             Self::Freed(_) => f.write_str("released it"),
+            Self::Shown => f.write_str("shows its votes"),
             Self::Otherwise(quorum) => {
                 write!(f, "belongs to another quorum, {quorum:?}")
             }

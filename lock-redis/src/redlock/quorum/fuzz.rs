@@ -3,6 +3,7 @@
 use lock_testkit::fuzz::{Fuzz, reason};
 
 use super::answers::NodeAnswer;
+use super::look;
 use crate::node::{ReplyReader, info_field};
 use crate::redlock::{admin, admission};
 
@@ -44,6 +45,13 @@ fn fuzz_replies_of_nodes() {
         let report = admission::report(&value).map_or_else(|error| reason(&error), |_| "ok".into());
         let seen = ReplyReader::new("an inspection", &value).and_then(|reply| admin::seen(reply));
         let seen = seen.map_or_else(|error| reason(&error), |seen| format!("{}", seen.is_some()));
-        format!("{vote} {freed} {report} {seen} {}", info_field(&value, "a").is_some())
+        let look = match look::read(&value, 2) {
+            Ok(Ok(look)) => {
+                format!("{:?}", look.votes.iter().map(Option::is_some).collect::<Vec<_>>())
+            }
+            Ok(Err(_)) => "refused".to_owned(),
+            Err(error) => reason(&error),
+        };
+        format!("{vote} {freed} {report} {seen} {look} {}", info_field(&value, "a").is_some())
     });
 }

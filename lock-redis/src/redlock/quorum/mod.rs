@@ -12,6 +12,7 @@ pub(crate) mod answers;
 pub(crate) mod fan_out;
 #[cfg(test)]
 mod fuzz;
+pub(crate) mod look;
 mod renewals;
 pub(crate) mod runner;
 pub(crate) mod scripts;

@@ -27,7 +27,7 @@ local function next_fences(count)
   local number = tonumber(before or '0')
   if not number or number < 0 or number + count > 9007199254740991 then
     redis.call('SET', mark, before)
-    error('DISTLOCK the fence mark ' .. mark .. ' is not a number below 2^53: somebody has written to it; set it to the greatest fence that was ever used')
+    error(string.format(SPOILT, mark))
   end
   if number >= now then
     text = digits_of(number + 1)

@@ -4,11 +4,12 @@
 use crate::node::scripts;
 
 scripts! {
-    ACQUIRE = "keys" "grant" "acquire_free" "../../shared_lua/value" "../../shared_lua/shared" "record" "shown" "place" "queue" "acquire";
-    RELEASE = "keys" "../../shared_lua/value" "record" "release" "grant" "queue" "release_next";
-    FORCE = "keys" "../../shared_lua/value" "../../shared_lua/shared" "record" "shown" "grant" "queue" "force";
-    DECLINE = "keys" "../../shared_lua/value" "record" "grant" "queue" "decline";
+    ACQUIRE = "keys" "spoilt" "grant" "acquire_free" "../../shared_lua/value" "../../shared_lua/shared" "record" "shown" "place" "queue" "acquire";
+    RELEASE = "keys" "../../shared_lua/value" "record" "release" "spoilt" "grant" "queue" "release_next";
+    FORCE = "keys" "../../shared_lua/value" "../../shared_lua/shared" "record" "shown" "spoilt" "grant" "queue" "force";
+    DECLINE = "keys" "../../shared_lua/value" "record" "spoilt" "grant" "queue" "decline";
     RENEW = "../../shared_lua/value" "../../shared_lua/shared" "record" "place" "renew";
+    LOOK = "../../shared_lua/value" "record" "spoilt" "look";
     INSPECT = "../../shared_lua/value" "../../shared_lua/shared" "record" "shown" "inspect";
     HELD = "../../shared_lua/value" "held";
     PROBE = "../../shared_lua/try" "probe";

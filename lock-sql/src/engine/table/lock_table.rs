@@ -5,7 +5,7 @@
 use std::sync::atomic::AtomicBool;
 
 use crate::engine::table::preparation::Preparation;
-use crate::engine::table::settings::{BATCH, SWEPT, TableName};
+use crate::engine::table::settings::{BATCH, SEEN, SWEPT, TableName};
 use crate::engine::wire::errors::{CodeRule, ErrorTexts};
 use crate::engine::wire::statement::{SqlStatement, Values};
 
@@ -56,6 +56,11 @@ pub(crate) enum StatementName {
     /// name → name, owner, fence, time left, time since the start, label. If the lease runs on a
     /// clock that cannot be read here, the time left is NULL, and the clock comes last.
     Look,
+    /// names → as `Look`, the rows that there are; the fence of the mark is a floor of names without one. What
+    /// it shows is true of the primary at a moment of the call (clause C18), where `Look` is a hint: it goes to
+    /// no other server, and judges a lease by a reading of the clock from before it sees the rows. With a later
+    /// reading, a lease that was renewed in between would have ended.
+    LookNow,
     /// start of the stored name, its length in bytes, whether only the empty prefix is meant → as
     /// `Look`.
     List,
@@ -93,6 +98,8 @@ impl StatementName {
     pub(crate) fn sizes(self) -> &'static [usize] {
         match self {
             Self::ReadUnlocked | Self::ReadPresent | Self::RenewKeys => &[8, 32, 128, BATCH],
+            // And the mark.
+            Self::LookNow => &[8, SEEN + 1],
             _ => &[SWEPT],
         }
     }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt::Debug;
 use std::time::Duration;
 
-use lock_core::{Error, FencingToken, HolderInfo, HolderMark, Result};
+use lock_core::{Error, FencingToken, HolderInfo, HolderMark, Result, Seen};
 
 use crate::engine::waiters::NotifiedClaim;
 use crate::engine::wire::statement::{Row, Values, from_micros, nullable};
@@ -175,6 +175,15 @@ impl LeaseRow {
         holder.fence = FencingToken::answered(first).ok();
         holder.label = self.label;
         Some(holder)
+    }
+
+    /// What a look shows of it (clause C18). The fence of a free one is its last, and the next one is greater.
+    pub(crate) fn seen(self) -> Seen {
+        let last = self.fence;
+        match self.holder() {
+            Some(HolderInfo { fence, label, .. }) => Seen::Held { fence, label },
+            None => Seen::Free { floor: FencingToken::answered(last).ok() },
+        }
     }
 
     /// The owner and the fence in a row that was shown with this mark. Both, since the owner of

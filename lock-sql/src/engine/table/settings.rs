@@ -45,6 +45,8 @@ pub(crate) const MARK: &str = "\u{1}fence";
 pub(crate) const PAGE: usize = 512;
 /// How many rows one statement deletes.
 pub(crate) const SWEPT: usize = 64;
+/// How many names one statement looks at.
+pub(crate) const SEEN: usize = 64;
 /// The most rows that one statement renews: this keeps it short, and a deadlock undoes no more than these.
 pub(crate) const BATCH: usize = 500;
 

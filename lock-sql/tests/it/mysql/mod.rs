@@ -3,6 +3,7 @@
 mod connecting;
 mod faults;
 mod locked_rows;
+mod looks;
 #[cfg(feature = "tls")]
 mod tls;
 

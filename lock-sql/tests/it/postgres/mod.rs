@@ -3,6 +3,7 @@
 mod faults;
 mod hot_locks;
 mod locked_rows;
+mod looks;
 mod promotion;
 mod split_reads;
 #[cfg(feature = "tls")]
@@ -18,6 +19,7 @@ use sqlx::postgres::PgPoolOptions;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Instant;
 
+use crate::looks::look;
 use crate::postgres_common::{
     TTL, backend, busy, claim, claim_within, granted, locks, number, plain, proxied,
     pushes_come_back, run, server,
@@ -58,6 +60,7 @@ async fn rights_on_the_one_table_are_enough() {
         (lock_sql::connect(&url).await.unwrap(), lock_sql::connect(&url).await.unwrap());
     assert!(!format!("{first:?}").contains(SENTINEL), "{first:?}");
     pushes_come_back(&first, &second).await;
+    look(&first, "x").await;
     let locks = Locks::new(first);
     let guard = locks.named("x").unwrap().acquire().await.unwrap();
     guard.renew().await.unwrap();

@@ -11,12 +11,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use lock_core::{
-    ClaimRequest, Clock, ErrorKind, LockBackend, LockKey, Locks, OsRng, OwnerId, Severity,
+    ClaimRequest, Clock, ErrorKind, LockBackend, LockKey, Locks, OsRng, OwnerId, Seen, Severity,
     SystemClock,
 };
 use lock_sql::{SqlBackend, SqlConfig};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions};
 use tempfile::TempDir;
+
+use crate::looks::{crossed_looks, look, looks};
 
 const TTL: Duration = Duration::from_secs(30);
 
@@ -52,6 +54,31 @@ async fn rows_of_free_locks_go_by_themselves() {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     panic!("the rows are still there after 10 s");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_look_shows_what_has_been_going_on() {
+    let folder = TempDir::new().unwrap();
+    looks(&url(&folder, "")).await.unwrap();
+    crossed_looks(&url(&folder, "")).await.unwrap();
+}
+
+/// Another program reads on in what was there before; and one writes, and has committed nothing so far.
+#[tokio::test]
+async fn a_look_is_of_this_moment_whatever_others_read_and_write() {
+    let folder = TempDir::new().unwrap();
+    let backend = lock_sql::connect(&url(&folder, "")).await.unwrap();
+    let held = Locks::new(backend.clone()).named("x").unwrap().ttl(TTL).acquire().await.unwrap();
+    let path = folder.path().join("locks.db");
+    let (reading, writing) = (pool(&path).await, pool(&path).await);
+    let mut reader = reading.acquire().await.unwrap();
+    sqlx::raw_sql("BEGIN; SELECT * FROM distlock").execute(&mut *reader).await.unwrap();
+    let fence = held.token().unwrap();
+    held.release().await.unwrap();
+    let mut writer = writing.acquire().await.unwrap();
+    let undone = "BEGIN IMMEDIATE; UPDATE distlock SET owner = 'other', fence = fence + 1, expires = 1 << 60";
+    sqlx::raw_sql(undone).execute(&mut *writer).await.unwrap();
+    assert_eq!(look(&backend, "x").await, Seen::Free { floor: Some(fence) });
 }
 
 #[tokio::test]

@@ -1,28 +1,18 @@
--- What a node knows about locks, for people. KEYS: the locks. ARGV: '1' for those alone that this library holds.
--- Answers for each {mark, ms left, first fence, since, label, now} | {false}. The mark is that of the value up to its
--- first dot, which is the owner.
-local t = redis.call('TIME')
-local now = digits(t[1] * 1000000 + t[2])
-
-local function look(lock)
-  -- Any key may be asked about, and hold anything: its beginning tells enough.
-  if ARGV[1] == '1' and not owner_of(read('GETRANGE', lock, 0, 40)) then return {false} end
-  local held = value_of(lock)
-  if not held then return {false} end
-  local owner = owner_of(held)
-  local vote = owner and vote_of(held, owner)
-  local fence = ''
-  if vote then
-    local last = vote[ADOPTED] ~= '' and vote[ADOPTED] or vote[COUNTER]
-    fence = digits(last - vote[FENCES] + 1)
-  elseif ARGV[1] == '1' then
-    return {false}
+-- What a node shows of locks to a look. KEYS: the node, then the locks. ARGV: quorum, process.
+-- Answers {1, mark, for each lock {mark of the hold, last fence, number of fences, fence at which it was adopted or '', label}
+-- | {mark of the hold} of another kind of client | {}} | {-1, why} | {-2, quorum}.
+local node = redis.call('HMGET', KEYS[1], 'run_id', 'state', 'quorum', 'mark')
+local refused = refusal(node)
+if refused then return refused end
+local out = {1, node[4] or '0'}
+for k = 2, #KEYS do
+  local held, shown = value_of(KEYS[k]), {}
+  if held then
+    local owner = owner_of(held)
+    local vote = owner and vote_of(held, owner)
+    shown = {mark_of_hold(held)}
+    if vote then shown = {shown[1], vote[COUNTER], vote[FENCES], vote[ADOPTED], vote[LABEL]} end
   end
-  local mark = type(held) == 'string' and mark_of(string.match(held, '^[^.]*')) or ''
-  vote = vote or {}
-  return {mark, redis.call('PTTL', lock), fence, vote[SINCE] or '', vote[LABEL] or '', now}
+  out[k + 1] = shown
 end
-
-local out = {}
-for k = 1, #KEYS do out[k] = look(KEYS[k]) end
 return out

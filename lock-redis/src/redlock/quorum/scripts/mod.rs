@@ -12,8 +12,9 @@ scripts! {
     RAISE_VOTE = "../../../shared_lua/value" "vote" "common" "raise";
     RENEW_VOTE = "../../../shared_lua/value" "../../../shared_lua/shared" "vote" "common" "renew";
     RELEASE_VOTE = "../../../shared_lua/value" "vote" "wake" "release";
-    FORCE_VOTE = "../../../shared_lua/value" "../../../shared_lua/shared" "vote" "wake" "force";
-    LOOK = "../../../shared_lua/value" "../../../shared_lua/shared" "vote" "look";
+    FORCE_VOTE = "../../../shared_lua/value" "../../../shared_lua/shared" "vote" "hold" "wake" "force";
+    LOOK = "../../../shared_lua/value" "../../../shared_lua/shared" "vote" "hold" "common" "look";
+    INSPECT = "../../../shared_lua/value" "../../../shared_lua/shared" "vote" "hold" "inspect";
     REPORT = "report";
     BEGIN = "begin";
     ADMIT = "admit";

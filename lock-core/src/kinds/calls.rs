@@ -1,0 +1,154 @@
+//! Calls that concern several exclusive locks at once.
+
+use std::borrow::Cow;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::keeper::schedule::{after_a_busy_look, backoff};
+use crate::keeper::{Client, Patience};
+use crate::{ClockInstant, Error, ErrorKind, Lock, LockGuard, LockKey, Result, Seen, Wake, jitter};
+
+type Call<'a> = Pin<Box<dyn Future<Output = Result<LockGuard>> + Send + 'a>>;
+
+/// Waits for all these locks at once. The first that is granted is taken, and the others are given up.
+pub(super) async fn first_of(locks: &[Lock], patience: Patience) -> Result<(usize, LockGuard)> {
+    let mut calls = calls(locks, patience);
+    poll_fn(|cx| {
+        for (number, call) in calls.iter_mut().enumerate() {
+            if let Poll::Ready(taken) = call.as_mut().poll(cx) {
+                return Poll::Ready(taken.map(|guard| (number, guard)));
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+/// Waits for each of these locks, and lets each go at once: then each was free at some moment.
+pub(super) async fn each_in_turn(locks: &[Lock], patience: Patience) -> Result<()> {
+    let mut calls = calls(locks, patience);
+    poll_fn(|cx| {
+        let mut failed = None;
+        calls.retain_mut(|call| match call.as_mut().poll(cx) {
+            Poll::Ready(Ok(guard)) => {
+                drop(guard);
+                false
+            }
+            Poll::Ready(Err(error)) => {
+                failed.get_or_insert(error);
+                false
+            }
+            Poll::Pending => true,
+        });
+        match failed {
+            Some(error) => Poll::Ready(Err(error)),
+            None if calls.is_empty() => Poll::Ready(Ok(())),
+            None => Poll::Pending,
+        }
+    })
+    .await
+}
+
+fn calls(locks: &[Lock], patience: Patience) -> Vec<Call<'_>> {
+    locks.iter().map(|lock| Box::pin(lock.take(patience)) as Call<'_>).collect()
+}
+
+/// Whether waiters on this store poll. Then one look at all names takes the place of a poll of each.
+pub(super) fn is_polled(client: &Client) -> bool {
+    client.capabilities.wake == Wake::Poll && client.capabilities.look
+}
+
+/// A look, and another one after an error that may pass, for as long as the caller waits.
+pub(super) async fn look(
+    client: &Client,
+    keys: &[LockKey],
+    patience: Patience,
+) -> Result<Vec<Seen>> {
+    let begun = client.clock.now();
+    let limit = client.call_limit();
+    let until = match patience {
+        Patience::Try => begun + limit,
+        Patience::Until(_) | Patience::Forever => {
+            patience.deadline(begun, limit).min(begun + client.defaults.unavailable_after)
+        }
+    };
+    let mut failures = backoff();
+    loop {
+        let error = match client.look(keys).await {
+            Ok(seen) => return Ok(seen),
+            Err(error) => error,
+        };
+        let pause = failures.failed(&*client.rng);
+        if !error.is_retryable() || client.clock.now() + pause >= until {
+            return Err(error);
+        }
+        sleep(client, pause).await?;
+    }
+}
+
+/// The pauses between looks at locks that others have.
+#[derive(Debug)]
+pub(super) struct Pauses<'a> {
+    client: &'a Client,
+    patience: Patience,
+    looks: u32,
+}
+
+impl<'a> Pauses<'a> {
+    pub(super) fn new(client: &'a Client, patience: Patience) -> Self {
+        Self { client, patience, looks: 0 }
+    }
+
+    /// A pause.
+    ///
+    /// # Errors
+    ///
+    /// If the caller's time is up.
+    pub(super) async fn pause(&mut self) -> Result<()> {
+        self.looks += 1;
+        let now = self.client.clock.now();
+        let deadline = match self.patience {
+            Patience::Try => now,
+            Patience::Until(deadline) => deadline,
+            Patience::Forever => ClockInstant::FAR_FUTURE,
+        };
+        if now >= deadline {
+            return Err(busy("other clients hold it"));
+        }
+        let pause = after_a_busy_look(self.client, self.looks);
+        sleep(self.client, pause.min(deadline.since(now))).await
+    }
+}
+
+/// Others have what was asked for.
+pub(super) fn busy(why: impl Into<Cow<'static, str>>) -> Error {
+    Error::new(ErrorKind::NotAcquired, why)
+}
+
+async fn sleep(client: &Client, pause: Duration) -> Result<()> {
+    tokio::select! {
+        biased;
+        () = client.closing.cancelled() => Err(Error::new(
+            ErrorKind::Closed,
+            "the connection to the store was closed while waiting",
+        )),
+        () = client.clock.sleep(pause) => Ok(()),
+    }
+}
+
+/// These in an order of chance, so that clients that look at the same moment try different ones.
+pub(super) fn shuffled<T>(client: &Client, mut items: Vec<T>) -> Vec<T> {
+    for left in (2..=items.len()).rev() {
+        items.swap(left - 1, below(client, left));
+    }
+    items
+}
+
+/// A number of chance below `limit`, which is not zero.
+pub(super) fn below(client: &Client, limit: usize) -> usize {
+    // A pause of chance, in nanoseconds: uniform, and it needs no second way to draw.
+    let drawn = jitter(&*client.rng, Duration::from_nanos(limit as u64)).as_nanos();
+    usize::try_from(drawn).map_or(0, |drawn| drawn.min(limit - 1))
+}

@@ -1,0 +1,398 @@
+//! Permits: at most so many holders at a time.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use super::calls::{Pauses, below, busy, first_of, is_polled, look, shuffled};
+use super::{Part, guard, settings};
+use crate::keeper::{Client, Patience};
+use crate::mutex::Mutex;
+use crate::{
+    Error, ErrorKind, Held, Lock, LockGuard, LockKey, Locks, Operation, Released, Result, Seen,
+    blocking,
+};
+
+/// At most so many holders of one name at a time, whatever fails, from
+/// [`Locks::semaphore`](crate::Locks::semaphore). Cheap to clone. Creating one sends nothing.
+///
+/// ```
+/// use lock_core::{Locks, testing::MemoryBackend};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+/// # let locks = Locks::new(MemoryBackend::queued());
+/// let gpus = locks.semaphore("gpu", 4)?;
+/// let permit = gpus.acquire().await?;             // waits while all four are taken
+/// println!("use GPU number {}", permit.slot());   // from 0 to 3, and nobody else has this one
+/// permit.release().await?;
+/// # Ok(()) }
+/// ```
+///
+/// # What a permit is
+///
+/// Each permit is an exclusive lock of its own, one of as many as there are permits, so it promises what such a
+/// lock does: it is renewed, its loss is [reported](crate::Held::lost) in time, and its [token](crate::Held::token)
+/// rises from one holder of the same [slot](Permit::slot) to the next. Tokens of two slots cannot be
+/// compared.
+///
+/// All clients should use the same number of permits. While a new number is being rolled out, each client uses
+/// its own: one with fewer leaves the slots above to others.
+///
+/// # Who is next
+///
+/// A client that finds a permit free takes it. Those that wait for one queue, in the order in which the
+/// store serves its waiters. A newcomer in another process can pass them at the moment in which a permit is
+/// free; tasks of the same process do not. If the process of the first waiter dies, the others wait for up to three
+/// seconds, or for the store's shortest ttl if that is longer, even if a permit is free.
+///
+/// The first waiter has a place in the queue of every slot, so waiting costs as many requests as there are
+/// slots. With more than 16 that is expensive.
+///
+/// There is no call that takes several permits. Two clients that each have half of what they need would wait for
+/// each other for ever: take one permit for each piece of work, or use a
+/// [set of locks](crate::Locks::all) if the pieces have names.
+#[derive(Clone, Debug)]
+#[must_use = "a semaphore does nothing until a permit is acquired"]
+pub struct Semaphore {
+    lock: Lock,
+    permits: u32,
+    in_use: Arc<PermitsInUse>,
+}
+
+settings!(Semaphore);
+
+/// What the tasks of one process have of one semaphore.
+#[derive(Debug, Default)]
+pub(super) struct PermitsInUse {
+    slots: Mutex<BTreeSet<u32>>,
+    waiters: AtomicUsize,
+}
+
+/// One of the tasks that wait, and that others of their process do not pass.
+struct Waits<'a>(&'a PermitsInUse);
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.waiters.fetch_sub(1, Relaxed);
+    }
+}
+
+/// The longest lease of the turnstile: if the first waiter dies, the others wait for so long.
+const LONGEST_TURN: Duration = Duration::from_secs(3);
+
+impl Locks {
+    /// The semaphore with this name, of which at most `permits` are held at a time. Nothing is sent.
+    ///
+    /// A semaphore and a lock of the same name have nothing to do with each other.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidInput`](ErrorKind::InvalidInput) unless the name has 1 to 506 bytes of UTF-8 without control
+    /// characters, and there are 1 to 256 permits.
+    pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Result<Semaphore> {
+        if !(1..=Semaphore::MOST_PERMITS).contains(&permits) {
+            return Err(Error::invalid(format!(
+                "a semaphore of {permits} permits is out of range: it must have between 1 and {}",
+                Semaphore::MOST_PERMITS
+            )));
+        }
+        let lock = self.whole(name)?;
+        let in_use = self.0.kinds.semaphores.of(lock.key());
+        Ok(Semaphore { lock, permits, in_use })
+    }
+}
+
+impl Semaphore {
+    /// The greatest number of permits.
+    pub const MOST_PERMITS: u32 = 256;
+
+    /// How many permits there are.
+    pub fn permits(&self) -> u32 {
+        self.permits
+    }
+
+    /// Takes a permit, waiting for as long as it takes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::acquire`](crate::Lock::acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Lock::acquire`](crate::Lock::acquire).
+    pub async fn acquire(&self) -> Result<Permit> {
+        self.take(Patience::Forever).await
+    }
+
+    /// Takes a permit, waiting for at most `limit`; with a limit of zero, only if one is free.
+    ///
+    /// # Errors
+    ///
+    /// [`NotAcquired`](ErrorKind::NotAcquired) if all permits were taken; otherwise as
+    /// [`Lock::acquire_timeout`](crate::Lock::acquire_timeout).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Lock::acquire`](crate::Lock::acquire).
+    pub async fn acquire_timeout(&self, limit: Duration) -> Result<Permit> {
+        self.take(self.lock.patience(limit)).await
+    }
+
+    /// Takes a permit if one is free and no other task of this process waits for one; `None` otherwise.
+    ///
+    /// ```
+    /// # use lock_core::{Locks, testing::MemoryBackend};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let locks = Locks::new(MemoryBackend::queued());
+    /// let imports = locks.semaphore("imports", 2)?;
+    /// let (first, second) = (imports.try_acquire().await?, imports.try_acquire().await?);
+    /// assert!(first.is_some() && second.is_some());
+    /// assert!(imports.try_acquire().await?.is_none());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::try_acquire`](crate::Lock::try_acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Lock::acquire`](crate::Lock::acquire).
+    pub async fn try_acquire(&self) -> Result<Option<Permit>> {
+        match self.take(Patience::Try).await {
+            Err(busy) if busy.kind() == ErrorKind::NotAcquired => Ok(None),
+            taken => taken.map(Some),
+        }
+    }
+
+    /// Takes a permit, runs `body` under it, then releases it. If the permit is lost, the body is dropped at
+    /// its next await.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`acquire`](Self::acquire) and [`Permit::run`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it drops the body, and releases the permit in the background.
+    pub async fn run<T, F>(&self, body: F) -> Result<T>
+    where
+        F: AsyncFnOnce(Held) -> T,
+    {
+        self.acquire().await?.run(body).await
+    }
+
+    /// [`acquire`](Self::acquire) for a thread that runs no async code.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire) and
+    /// [`Lock::acquire_blocking`](crate::Lock::acquire_blocking).
+    pub fn acquire_blocking(&self) -> Result<Permit> {
+        blocking::wait(self.lock.client(), self.acquire())
+    }
+
+    /// [`acquire_timeout`](Self::acquire_timeout) for a thread that runs no async code.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire_timeout`](Self::acquire_timeout) and
+    /// [`Lock::acquire_blocking`](crate::Lock::acquire_blocking).
+    pub fn acquire_timeout_blocking(&self, limit: Duration) -> Result<Permit> {
+        blocking::wait(self.lock.client(), self.acquire_timeout(limit))
+    }
+
+    /// [`try_acquire`](Self::try_acquire) for a thread that runs no async code.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire`](Self::try_acquire) and
+    /// [`Lock::acquire_blocking`](crate::Lock::acquire_blocking).
+    pub fn try_acquire_blocking(&self) -> Result<Option<Permit>> {
+        blocking::wait(self.lock.client(), self.try_acquire())
+    }
+
+    async fn take(&self, patience: Patience) -> Result<Permit> {
+        self.search(patience).await.map_err(|error| {
+            let error = match error.kind() {
+                // Who has the turnstile, or one of the slots, is nobody's concern.
+                ErrorKind::NotAcquired => busy(format!("all {} permits are taken", self.permits)),
+                _ => error.renamed(self.key()),
+            };
+            self.client().describe(error, Operation::Acquire, self.key())
+        })
+    }
+
+    async fn search(&self, patience: Patience) -> Result<Permit> {
+        if self.in_use.waiters.load(Relaxed) == 0
+            && let Some(permit) = self.free_one(patience).await?
+        {
+            return Ok(permit);
+        }
+        if matches!(patience, Patience::Try) {
+            return Err(busy("all permits are taken"));
+        }
+        self.in_use.waiters.fetch_add(1, Relaxed);
+        let _waits = Waits(&self.in_use);
+        loop {
+            // It gives an order to those who wait, and only the first of them asks for permits.
+            let turn = self.turnstile()?.take(patience).await?;
+            tokio::select! {
+                biased;
+                // Another one may be the first now: this one gives up its places.
+                _ = turn.lost() => {}
+                permit = self.next_one(patience) => return permit,
+            }
+        }
+    }
+
+    /// A permit that nobody has, without waiting for one.
+    async fn free_one(&self, patience: Patience) -> Result<Option<Permit>> {
+        let mut slots = self.slots_of_others();
+        if slots.is_empty() {
+            return Ok(None);
+        }
+        let first = slots.swap_remove(below(self.client(), slots.len()));
+        if let Some(permit) = self.try_slot(first).await? {
+            return Ok(Some(permit));
+        }
+        if self.client().capabilities.look {
+            slots = self.free_slots(slots, patience).await?;
+        } else if !matches!(patience, Patience::Try) {
+            return Ok(None);
+        }
+        for slot in shuffled(self.client(), slots) {
+            if let Some(permit) = self.try_slot(slot).await? {
+                return Ok(Some(permit));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Waits for the next permit that is free.
+    async fn next_one(&self, patience: Patience) -> Result<Permit> {
+        if !is_polled(self.client()) {
+            let slots: Vec<_> = (0..self.permits).collect();
+            let locks = slots.iter().map(|slot| self.slot(*slot)).collect::<Result<Vec<_>>>()?;
+            let (slot, guard) = first_of(&locks, patience).await?;
+            return Ok(self.permit(slots[slot], guard));
+        }
+        let mut pauses = Pauses::new(self.client(), patience);
+        loop {
+            let slots = self.free_slots((0..self.permits).collect(), patience).await?;
+            for slot in shuffled(self.client(), slots) {
+                if let Some(permit) = self.try_slot(slot).await? {
+                    return Ok(permit);
+                }
+            }
+            pauses.pause().await?;
+        }
+    }
+
+    async fn try_slot(&self, slot: u32) -> Result<Option<Permit>> {
+        let taken = self.slot(slot)?.try_acquire().await?;
+        Ok(taken.map(|guard| self.permit(slot, guard)))
+    }
+
+    /// Those of these slots that are free.
+    async fn free_slots(&self, slots: Vec<u32>, patience: Patience) -> Result<Vec<u32>> {
+        let key = |slot: &u32| Part::Permit(*slot).key(self.key());
+        let keys = slots.iter().map(key).collect::<Result<Vec<LockKey>>>()?;
+        let seen = look(self.client(), &keys, patience).await?;
+        let free = slots.into_iter().zip(seen);
+        Ok(free
+            .filter(|(_, seen)| matches!(seen, Seen::Free { .. }))
+            .map(|(slot, _)| slot)
+            .collect())
+    }
+
+    /// The slots that no task of this process has.
+    fn slots_of_others(&self) -> Vec<u32> {
+        let ours = self.in_use.slots.lock();
+        (0..self.permits).filter(|slot| !ours.contains(slot)).collect()
+    }
+
+    fn permit(&self, slot: u32, guard: LockGuard) -> Permit {
+        let held = guard.held().used_as(self.key().clone(), guard.held().fence());
+        let in_use = Arc::clone(&self.in_use);
+        in_use.slots.lock().insert(slot);
+        Permit { held, guard, taken: TakenSlot { in_use, slot } }
+    }
+
+    fn slot(&self, slot: u32) -> Result<Lock> {
+        self.lock.part(Part::Permit(slot))
+    }
+
+    fn turnstile(&self) -> Result<Lock> {
+        Ok(self.lock.part(Part::Turnstile)?.for_a_turn(LONGEST_TURN))
+    }
+
+    fn client(&self) -> &Client {
+        self.lock.client()
+    }
+}
+
+/// One permit of a [`Semaphore`], renewed in the background until it is released or dropped. It dereferences to
+/// [`Held`](crate::Held).
+///
+/// ```
+/// # use lock_core::{LockState, Locks, testing::MemoryBackend};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+/// # let locks = Locks::new(MemoryBackend::queued());
+/// let permit = locks.semaphore("gpu", 4)?.acquire().await?;
+/// assert!(permit.slot() < 4 && permit.state() == LockState::Secure);
+/// let done = permit.run(async |held| held.token().is_ok()).await?;
+/// assert!(done);
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+#[must_use = "dropping the permit releases it"]
+pub struct Permit {
+    held: Held,
+    guard: LockGuard,
+    taken: TakenSlot,
+}
+
+guard!(Permit);
+
+/// A slot of this process.
+#[derive(Debug)]
+struct TakenSlot {
+    in_use: Arc<PermitsInUse>,
+    slot: u32,
+}
+
+impl Drop for TakenSlot {
+    fn drop(&mut self) {
+        self.in_use.slots.lock().remove(&self.slot);
+    }
+}
+
+impl Permit {
+    /// Which of the permits this is, from 0. Nobody else has it: it can name a device, or a worker.
+    pub fn slot(&self) -> u32 {
+        self.taken.slot
+    }
+
+    /// Releases the permit and waits for the store's answer.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::release`](crate::LockGuard::release).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: the permit is released in the background.
+    pub async fn release(self) -> Result<Released> {
+        let Self { held, guard, taken } = self;
+        let released = guard.release().await;
+        drop(taken);
+        released.map_err(|error| error.renamed(held.key()))
+    }
+
+    fn lock(&self) -> &LockGuard {
+        &self.guard
+    }
+}

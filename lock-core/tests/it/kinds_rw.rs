@@ -1,0 +1,332 @@
+//! Readers and writers: never both, neither starves, and nothing is left behind.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
+
+use lock_core::memory::MemoryBackend;
+use lock_core::testing::TokioClock;
+use lock_core::{
+    Binding, Capabilities, Claim, ClaimRequest, ErrorKind, FenceCheck, LockBackend, LockState,
+    Locks, LostReason, Released, Result, Wake, async_trait,
+};
+
+use crate::kinds_semaphore::dropped_after;
+use crate::{MS, SECOND, virtual_locks};
+
+fn flavours() -> [MemoryBackend; 2] {
+    [MemoryBackend::queued(), MemoryBackend::poll_only()]
+}
+
+fn process(store: &MemoryBackend, clock: TokioClock) -> Locks {
+    Locks::builder(store.client()).clock(clock).build().unwrap()
+}
+
+/// What is read and written.
+#[derive(Debug, Default)]
+struct Register {
+    readers: u32,
+    writers: u32,
+    tokens: FenceCheck,
+    together: u32,
+}
+
+impl Register {
+    fn enter(&mut self, writes: bool, token: lock_core::FencingToken) {
+        if writes {
+            self.writers += 1;
+            self.tokens.admit(token).unwrap();
+        } else {
+            self.readers += 1;
+            self.tokens.admit_reader(token).unwrap();
+        }
+        self.together = self.together.max(self.readers);
+        assert!(self.writers == 0 || self.writers + self.readers == 1, "{self:?}");
+    }
+
+    fn leave(&mut self, writes: bool) {
+        if writes { self.writers -= 1 } else { self.readers -= 1 }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_one_reads_while_another_writes() {
+    for store in flavours() {
+        let (store, locks, clock) = virtual_locks(store.stepwise());
+        let register = Arc::new(Mutex::new(Register::default()));
+        let mut tasks = Vec::new();
+        for number in 0..4_u32 {
+            let process = process(&store, clock);
+            for task in 0..6_u32 {
+                let prices = process.rw_lock("prices").unwrap();
+                let register = Arc::clone(&register);
+                tasks.push(tokio::spawn(async move {
+                    for round in 0..20_u32 {
+                        let pause = MS * ((number * 7 + task * 3 + round * 5) % 13);
+                        if (number + task + round) % 4 == 0 {
+                            let write = prices.write().await.unwrap();
+                            register.lock().unwrap().enter(true, write.token().unwrap());
+                            tokio::time::sleep(pause).await;
+                            register.lock().unwrap().leave(true);
+                            write.release().await.unwrap();
+                        } else {
+                            let read = prices.read().await.unwrap();
+                            register.lock().unwrap().enter(false, read.token().unwrap());
+                            tokio::time::sleep(pause).await;
+                            register.lock().unwrap().leave(false);
+                            read.release().await.unwrap();
+                        }
+                        tokio::time::sleep(MS).await;
+                    }
+                }));
+            }
+        }
+        for task in tasks {
+            task.await.unwrap();
+        }
+        assert!(
+            register.lock().unwrap().together > 4,
+            "readers of several processes, side by side"
+        );
+        tokio::time::sleep(SECOND).await;
+        assert_eq!(locks.list("").await.unwrap(), [], "everything is free at the end");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn readers_of_one_process_share_a_hold() {
+    let (store, locks, _) = virtual_locks(MemoryBackend::queued());
+    let prices = locks.rw_lock("prices").unwrap();
+    prices.write().await.unwrap().release().await.unwrap();
+    let before = store.requests();
+    let one = prices.read().await.unwrap();
+    assert_eq!(store.requests() - before, 2, "a slot and a look");
+    let other = prices.read().await.unwrap();
+    assert_eq!(store.requests() - before, 3, "a look");
+    let view = one.held().clone();
+    assert_eq!(one.release().await.unwrap(), Released::Freed);
+    assert_eq!(view.state(), LockState::Lost(LostReason::Released));
+    assert_eq!(view.lost().await, LostReason::Released);
+    assert!(view.token().is_err() && view.remaining().is_zero());
+    assert!(view.lost().cancellation_token().is_cancelled());
+    assert_eq!(store.requests() - before, 3, "the other one still reads");
+    assert_eq!(other.state(), LockState::Secure);
+    assert!(prices.try_write().await.unwrap().is_none());
+    other.release().await.unwrap();
+    assert!(prices.try_write().await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn readers_with_other_settings_have_a_hold_of_their_own() {
+    let (store, locks, _) = virtual_locks(MemoryBackend::queued());
+    let prices = locks.rw_lock("prices").unwrap();
+    let one = prices.read().await.unwrap();
+    let other = prices.clone().ttl(60 * SECOND).read().await.unwrap();
+    assert_ne!(one.owner(), other.owner());
+    let capped = [(); 2].map(|()| prices.clone().max_hold(60 * SECOND));
+    let (third, fourth) = (capped[0].read().await.unwrap(), capped[1].read().await.unwrap());
+    assert_ne!(third.owner(), fourth.owner(), "each limit counts from its own begin");
+    let slots = locks.list("prices~~r").await.unwrap();
+    assert_eq!(slots.len(), 4);
+    for slot in slots {
+        store.lose_now(slot.key.name());
+    }
+    assert_eq!(one.lost().await, LostReason::Taken);
+    assert_eq!(fourth.lost().await, LostReason::Taken);
+}
+
+#[tokio::test(start_paused = true)]
+async fn neither_side_starves() {
+    for store in flavours() {
+        let (store, _, clock) = virtual_locks(store);
+        let over = Arc::new(AtomicBool::new(false));
+        // Readers that overlap all the time.
+        let readers: Vec<_> = (0..6)
+            .map(|number| {
+                let (prices, over) =
+                    (process(&store, clock).rw_lock("prices").unwrap(), Arc::clone(&over));
+                tokio::spawn(async move {
+                    tokio::time::sleep(MS * 7 * number).await;
+                    let mut reads = 0;
+                    while !over.load(Relaxed) {
+                        let read = prices.read().await.unwrap();
+                        tokio::time::sleep(30 * MS).await;
+                        read.release().await.unwrap();
+                        reads += 1;
+                    }
+                    reads
+                })
+            })
+            .collect();
+        let prices = process(&store, clock).rw_lock("prices").unwrap();
+        tokio::time::sleep(100 * MS).await;
+        for _ in 0..20 {
+            let begun = tokio::time::Instant::now();
+            prices.write().await.unwrap().release().await.unwrap();
+            assert!(begun.elapsed() < 2 * SECOND, "a writer waited for {:?}", begun.elapsed());
+        }
+        over.store(true, Relaxed);
+        for reader in readers {
+            assert!(reader.await.unwrap() > 3, "a reader had no turn");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_dead_stop_the_others_for_a_ttl() {
+    for store in flavours() {
+        for writes in [false, true] {
+            let (store, locks, clock) = virtual_locks(store.clone());
+            let dies = store.client();
+            let dying = Locks::builder(dies.clone()).clock(clock).build().unwrap();
+            let theirs = dying.rw_lock("prices").unwrap().ttl(10 * SECOND);
+            let (mut write, mut read) = (None, None);
+            if writes {
+                write = Some(theirs.write().await.unwrap());
+            } else {
+                read = Some(theirs.read().await.unwrap());
+            }
+            dies.partition();
+            let begun = tokio::time::Instant::now();
+            let prices = locks.rw_lock("prices").unwrap();
+            prices.write().await.unwrap().release().await.unwrap();
+            let passed = begun.elapsed();
+            assert!(passed > 9 * SECOND && passed < 12 * SECOND, "{passed:?}");
+            prices.read().await.unwrap().release().await.unwrap();
+            assert!(write.is_none_or(|write| write.token().is_err()));
+            assert!(read.is_none_or(|read| read.token().is_err()));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn tries_do_not_wait() {
+    for store in flavours() {
+        let (store, locks, clock) = virtual_locks(store);
+        let (ours, theirs) =
+            (locks.rw_lock("a").unwrap(), process(&store, clock).rw_lock("a").unwrap());
+        let begun = tokio::time::Instant::now();
+        let read = ours.try_read().await.unwrap().expect("an unused name");
+        let another = theirs.try_read().await.unwrap().expect("readers do not stop each other");
+        assert!(theirs.try_write().await.unwrap().is_none());
+        read.release().await.unwrap();
+        another.release().await.unwrap();
+        let write = theirs.try_write().await.unwrap().expect("nobody reads any more");
+        assert!(ours.try_read().await.unwrap().is_none());
+        assert!(ours.try_write().await.unwrap().is_none());
+        assert_eq!(begun.elapsed(), std::time::Duration::ZERO);
+        let error = ours.read_timeout(SECOND).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotAcquired);
+        assert!(!error.to_string().contains("~~"), "{error}");
+        assert_eq!(ours.write_timeout(SECOND).await.unwrap_err().kind(), ErrorKind::NotAcquired);
+        assert!(begun.elapsed() < 3 * SECOND);
+        write.release().await.unwrap();
+        ours.read_timeout(SECOND).await.unwrap().release().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_writer_whose_time_is_up_while_others_read_is_told() {
+    let (_, locks, _) = virtual_locks(MemoryBackend::queued());
+    let prices = locks.rw_lock("prices").unwrap();
+    let _read = prices.read().await.unwrap();
+    let error = prices.clone().max_hold(SECOND).write().await.unwrap_err();
+    assert_eq!(error.lost_reason(), Some(LostReason::MaxHold));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_writer_that_loses_its_turn_takes_another() {
+    for store in flavours() {
+        let (store, locks, _) = virtual_locks(store);
+        let prices = locks.rw_lock("prices").unwrap();
+        let read = prices.read().await.unwrap();
+        let writer = tokio::spawn({
+            let prices = prices.clone();
+            async move { prices.write().await.unwrap() }
+        });
+        tokio::time::sleep(SECOND).await;
+        store.lose_now("prices~~g");
+        tokio::time::sleep(15 * SECOND).await;
+        assert!(!writer.is_finished());
+        read.release().await.unwrap();
+        let write = writer.await.unwrap();
+        assert_eq!(write.check().await.unwrap(), LockState::Secure);
+        assert!(prices.try_read().await.unwrap().is_none());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_dropped_anywhere_leaves_nothing() {
+    for store in flavours() {
+        for (theirs, writes) in
+            [(None, true), (Some(true), false), (Some(false), true), (None, false)]
+        {
+            for polls in 1..50 {
+                let (store, locks, clock) = virtual_locks(store.clone().stepwise());
+                let other = process(&store, clock);
+                let prices = other.rw_lock("prices").unwrap();
+                let (mut write, mut read) = (None, None);
+                match theirs {
+                    Some(true) => write = Some(prices.write().await.unwrap()),
+                    Some(false) => read = Some(prices.read().await.unwrap()),
+                    None => {}
+                }
+                let prices = locks.rw_lock("prices").unwrap();
+                if writes {
+                    drop(dropped_after(polls, prices.write()).await);
+                } else {
+                    drop(dropped_after(polls, prices.read()).await);
+                }
+                drop((write, read));
+                tokio::time::sleep(SECOND).await;
+                let left = other.list("").await.unwrap();
+                assert_eq!(left, [], "{theirs:?} {writes}, dropped after {polls}");
+            }
+        }
+    }
+}
+
+/// A store of a stranger, which has locks and nothing else.
+#[derive(Debug)]
+struct Plain(MemoryBackend);
+
+#[async_trait]
+impl LockBackend for Plain {
+    fn name(&self) -> &'static str {
+        "plain"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new(Binding::Lease, Wake::Poll)
+    }
+
+    fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
+        self.0.claim(request)
+    }
+
+    async fn ping(&self) -> Result<()> {
+        self.0.ping().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_cannot_look_has_permits_and_no_readers() {
+    let clock = TokioClock::default();
+    let store = Plain(MemoryBackend::poll_only().with_clock(clock));
+    let locks = Locks::builder(store).clock(clock).build().unwrap();
+    let error = locks.rw_lock("prices").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("plain"), "{error}");
+    let two = locks.semaphore("gpu", 2).unwrap();
+    let (one, other) = (two.acquire().await.unwrap(), two.acquire().await.unwrap());
+    assert!(two.try_acquire().await.unwrap().is_none());
+    let waiter = tokio::spawn({
+        let two = two.clone();
+        async move { two.acquire().await.unwrap().slot() }
+    });
+    tokio::time::sleep(SECOND).await;
+    let slot = other.slot();
+    other.release().await.unwrap();
+    assert_eq!(waiter.await.unwrap(), slot);
+    drop(one);
+}
