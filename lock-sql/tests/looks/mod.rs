@@ -2,13 +2,14 @@
 
 #![allow(dead_code, reason = "each test target uses a part of it")]
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lock_core::{
     Attempt, Claim, ClaimRequest, FencingToken, LockBackend, LockKey, OsRng, OwnerId, Released,
     Seen,
 };
 use lock_sql::SqlBackend;
+use tokio::time::Instant;
 
 const TTL: Duration = Duration::from_secs(60);
 /// How many fences a hold has whose label is this.
