@@ -79,9 +79,10 @@ async fn a_lock_that_is_lost_while_it_is_kept_is_told() {
     let lock = locks.named("x").unwrap().ttl(3 * SECOND).min_hold(60 * SECOND);
     for (reason, within) in [(LostReason::Taken, SECOND), (LostReason::Expired, 4 * SECOND)] {
         let guard = lock.acquire().await.unwrap();
-        let begun = clock.now();
         let released = tokio::spawn(guard.release());
-        clock.sleep(MS).await;
+        // Its first lease has long ended.
+        clock.sleep(20 * SECOND).await;
+        let begun = clock.now();
         match reason {
             LostReason::Taken => store.lose_now("x"),
             _ => store.partition(),
@@ -116,6 +117,7 @@ async fn a_lock_that_was_lost_before_is_not_kept() {
     guard.lost().await;
     drop(guard);
     clock.sleep(MS).await;
+    assert_eq!(locks.health().await.unwrap().in_use, 0);
     assert!(other(&store, clock).try_acquire().await.unwrap().is_some());
 }
 
@@ -138,6 +140,9 @@ async fn a_cohort_does_not_pass_on_what_is_kept() {
     let next = tokio::spawn(async move { lock.acquire().await.unwrap() });
     clock.sleep(MS).await;
     drop(guard);
+    clock.sleep(MS).await;
+    let waiters = locks.inspect("x").await.unwrap().unwrap().waiters;
+    assert_eq!(waiters, Some(1), "it asks the store, and waits in no line");
     drop(next.await.unwrap());
     assert!(clock.now().since(begun) >= SECOND);
 }
