@@ -179,7 +179,7 @@ async fn c18_a_grant_without_an_answer_is_shown(cx: Cx) -> Check {
             Seen::Free { .. } if !was_granted => {
                 is_above(floor(&seen, None, &when)?, fence, &when)?
             }
-            seen => holding.is_shown(&cx, seen, &when)?,
+            seen => holding.is_shown_early(&cx, seen, &when)?,
         }
         holding.is_seen(&cx, &by, &when).await?;
         holding.ends(&cx, &by, "after the release").await?;

@@ -111,12 +111,21 @@ impl Holding {
         }
     }
 
+    /// As [`is_shown`](Self::is_shown), where its holder did not know of the grant yet: its label may be missing.
+    pub(crate) fn is_shown_early(&self, cx: &Cx, seen: &Seen, when: &str) -> Check {
+        let fence = Some(self.fence);
+        match seen {
+            Seen::Held { fence: shown, label: None } if *shown == fence => Ok(()),
+            seen => self.is_shown(cx, seen, when),
+        }
+    }
+
     /// A look has shown the lock as held just before this hold was granted to a waiter, who may have been too slow
     /// to take its turn.
     pub(crate) fn is_expected(&self, seen: &Seen, when: &str) -> Check {
         let Self { request: ClaimRequest { key, label, .. }, fence, .. } = self;
         ensure!(
-            shows(seen, *fence, label.as_deref()),
+            shows(seen, *fence, label.as_deref()) || shows(seen, *fence, None),
             "{when}, {key:?} was granted to a waiter with the token {fence} and the label {label:?}, and a look has just shown {seen:?}"
         );
         Ok(())
@@ -196,7 +205,7 @@ impl InLine {
         let was_granted = before == Some((self.request.owner, fence));
         let holding = self.has(fence);
         match &seen {
-            seen if was_granted => holding.is_shown(cx, seen, when)?,
+            seen if was_granted => holding.is_shown_early(cx, seen, when)?,
             Seen::Free { .. } => is_above(floor(&seen, Some(last.get()), when)?, fence, when)?,
             seen => holding.is_expected(seen, when)?,
         }

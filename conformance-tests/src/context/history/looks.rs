@@ -40,8 +40,11 @@ impl LookRecord {
     fn misses(&self, hold: &HoldRecord) -> Option<&'static str> {
         if self.held() == Some(hold.fence) {
             let label = hold.client.to_string();
-            let is_labelled =
-                matches!(&self.seen, Seen::Held { label: Some(shown), .. } if *shown == label);
+            let is_labelled = match &self.seen {
+                Seen::Held { label: Some(shown), .. } => *shown == label,
+                // Its holder may not have known of the grant yet.
+                _ => hold.granted > self.begun,
+            };
             return match () {
                 () if hold.invoked > self.ended => Some("it was not yet asked for"),
                 () if hold.released.is_some_and(|at| at < self.begun) => Some("it was over"),
