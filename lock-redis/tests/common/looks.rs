@@ -1,9 +1,16 @@
 //! What a look at one node must show, as scenes.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use conformance_tests::server::Port;
-use lock_core::{ClaimRequest, ErrorKind, LockBackend, LockKey, OsRng, OwnerId, Seen as Shown};
+use lock_core::{
+    Attempt, ClaimRequest, ErrorKind, LockBackend, LockKey, OsRng, OwnerId, Seen as Shown,
+};
+
+use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::scenes::Seen;
 use super::{backend, busy, claim, floor, granted, is_granted, look, plain, run, server, set_nx};
@@ -109,4 +116,44 @@ pub(crate) async fn a_replica_shows_nothing() -> Seen {
     }
     run(&mut plain, &["REPLICAOF", "NO", "ONE"]).await;
     is(&look(&backend, &["lock"]).await.unwrap()[0], &held)
+}
+
+/// Clients that all want one lock look at it before they try and while they hold it, each by the eyes of another one.
+pub(crate) async fn looks_beside_grants_are_right(clients: Vec<Arc<dyn LockBackend>>) {
+    let given = Arc::new(AtomicU64::new(0));
+    let mut tasks = JoinSet::new();
+    for at in 0..clients.len() {
+        let (own, other) = (clients[at].clone(), clients[(at + 1) % clients.len()].clone());
+        let given = Arc::clone(&given);
+        tasks.spawn(async move {
+            let (mut grants, mut seen) = (0, 0);
+            let end = Instant::now() + Duration::from_secs(3);
+            while Instant::now() < end {
+                let before = given.load(SeqCst);
+                let floor = floor(&other, "lock").await.ok();
+                assert!(floor.is_none_or(|floor| floor >= before), "{floor:?} after {before}");
+                let mut claim = claim(&own, "lock", TTL, false);
+                let Ok(Attempt::Granted { token, .. }) = claim.try_acquire().await else {
+                    continue;
+                };
+                let fence = token.get();
+                assert!(floor.is_none_or(|floor| fence > floor), "{fence} after {floor:?}");
+                match look(&other, &["lock"]).await.unwrap().remove(0) {
+                    // Only where a node is slow.
+                    Shown::Held { fence: None, .. } => {}
+                    Shown::Held { fence: Some(shown), .. } if shown == token => seen += 1,
+                    wrong => panic!("{wrong:?} while {fence} is held"),
+                }
+                given.fetch_max(fence, SeqCst);
+                claim.release().await.unwrap();
+                grants += 1;
+            }
+            (grants, seen)
+        });
+    }
+    let counts = tasks.join_all().await;
+    println!("grants, and looks that have shown them: {counts:?}");
+    let (grants, seen): (Vec<u32>, Vec<u32>) = counts.into_iter().unzip();
+    let (grants, seen): (u32, u32) = (grants.iter().sum(), seen.iter().sum());
+    assert!(grants > 20 && seen * 10 > grants * 9, "{seen} of {grants}");
 }

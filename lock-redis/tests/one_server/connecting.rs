@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::{self, backend, claim, config, locks, plain, run, server};
+use crate::common::{self, backend, claim, config, floor, locks, plain, run, server};
 use conformance_tests::server::Port;
 use lock_core::{Attempt, Effect, ErrorKind, LockBackend, Locks, Released, Renewal};
 use lock_redis::{Eviction, RedisBackend, RedisConfig};
@@ -61,6 +61,8 @@ async fn a_user_with_the_least_rights_can_lock() {
     }
     // By a push: a waiter that hears none looks after 0.9 s.
     assert!(shortest < Duration::from_millis(400), "{shortest:?}");
+    let named = lock_redis::connect(&url).await.unwrap();
+    assert!(floor(&named, "app:x").await.unwrap() > 0);
     // A name outside of the pattern.
     let outside = Locks::new(lock_redis::connect(&url).await.unwrap());
     let error = outside.named("other").unwrap().try_acquire().await.unwrap_err();

@@ -1,10 +1,12 @@
 //! What a look at one server shows, what it costs, and when it fails.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{
     self, backend, claim, floor, granted, keys, look, looks, plain, requests, run, server,
 };
+use lock_core::LockBackend;
 use redis::Value;
 use redis::aio::MultiplexedConnection;
 
@@ -23,6 +25,16 @@ async fn a_floor_parts_earlier_fences_from_later_ones() {
 #[tokio::test]
 async fn a_replica_shows_nothing() {
     looks::a_replica_shows_nothing().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn looks_beside_grants_are_right() {
+    let server = server().await;
+    let mut clients: Vec<Arc<dyn LockBackend>> = Vec::new();
+    for _ in 0..3 {
+        clients.push(Arc::new(backend(&server).await));
+    }
+    looks::looks_beside_grants_are_right(clients).await;
 }
 
 /// How many changes the server has made to its data.

@@ -1,8 +1,9 @@
 //! What a look at a quorum shows, what it costs, and when it fails.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::redlock_common::common::{look, requests};
+use crate::redlock_common::common::{look, looks, requests};
 use crate::redlock_common::scenarios;
 use crate::redlock_common::{Masters, claim, granted, scenarios_hold};
 use lock_core::{ErrorKind, LockBackend, Seen};
@@ -16,6 +17,16 @@ scenarios_hold! {
     a_look_shows_who_has_a_quorum
     what_may_be_held_is_held
     too_few_marks_are_no_floor
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn looks_beside_grants_are_right() {
+    let masters = Masters::start().await.unwrap();
+    let mut clients: Vec<Arc<dyn LockBackend>> = Vec::new();
+    for _ in 0..3 {
+        clients.push(Arc::new(masters.client("").await.unwrap()));
+    }
+    looks::looks_beside_grants_are_right(clients).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::redlock_common::common::until;
+use crate::redlock_common::common::{floor, until};
 use crate::redlock_common::{Masters, claim, granted, shortest_wake};
 use lock_core::{ErrorKind, Locks};
 use tokio::time::Instant;
@@ -64,6 +64,8 @@ async fn the_documented_rights_are_enough() {
     .await;
     // By a push: the slow second look comes after 0.75 s at the earliest.
     assert!(shortest < Duration::from_millis(300), "{shortest:?}");
+    let named = lock_redis::connect_redlock(&url).await.unwrap();
+    floor(&named, "app:free").await.unwrap();
     drop((a, b));
     let wrong = masters.url("").replace("redlock://", "redlock://app:wr0ng@");
     let error = lock_redis::connect_redlock(&wrong).await.unwrap_err();
