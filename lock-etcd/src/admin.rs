@@ -17,8 +17,6 @@ use crate::wire::protobuf::KeyValue;
 
 /// How many keys one page of a listing reads.
 const STEP: usize = 1000;
-/// How many values it reads at a time. A server takes no more than 128 operations at a time.
-const VALUES: usize = 100;
 
 /// A queue entry of any client, as shown by its key.
 struct ShownEntry {
@@ -112,7 +110,7 @@ impl EtcdBackend {
             }
             let step = reply.read(0)?;
             let wanted: Vec<_> = step.iter().filter(|found| lock(found).is_some()).collect();
-            for wanted in wanted.chunks(VALUES) {
+            for wanted in wanted.chunks(statements::MOST_READS) {
                 let keys = wanted.iter().map(|found| &*found.key);
                 let read = statements::read_all(keys, revision);
                 let found = store.cluster.ask(store.limit, read).await?.reads.into_iter().flatten();

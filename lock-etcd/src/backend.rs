@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    Binding, Capabilities, Claim, ClaimRequest, ErrorKind, Fencing, LockAdmin, LockBackend, Result,
-    SystemClock, Wake, async_trait,
+    Binding, Capabilities, Claim, ClaimRequest, ErrorKind, Fencing, LockAdmin, LockBackend,
+    LockKey, Result, Seen, SystemClock, Wake, async_trait,
 };
 use lock_kit::runtime;
 use tonic::transport::Channel;
@@ -119,6 +119,7 @@ impl LockBackend for EtcdBackend {
         can.fencing = Fencing::Durable;
         can.detachable = true;
         can.inspect = true;
+        can.look = true;
         can.ttl_step = Duration::from_secs(1);
         can.min_ttl = self.store.leases.granted_for(can.ttl_step);
         can.max_ttl = Some(LONGEST);
@@ -138,6 +139,10 @@ impl LockBackend for EtcdBackend {
             Err(failed) if failed.is_about_a_right() => Ok(()),
             Err(failed) => Err(failed.into()),
         }
+    }
+
+    async fn look(&self, keys: &[LockKey]) -> Result<Vec<Seen>> {
+        Ok(self.store.look(keys).await?)
     }
 
     async fn close(&self) -> Result<()> {

@@ -7,7 +7,8 @@
 //! - `shared_state.rs` — what all claims of a client share
 //! - `queue` — one claim: the order of its steps, and how a lost reply is settled, in `claim.rs`; what it asks, and
 //!   whether that is in doubt, in `operations.rs`, as transactions in `statements.rs`; what it waits for in `watches.rs`;
-//!   keys and values in `entry.rs`, what fences are counted from in `fences.rs`
+//!   keys and values in `entry.rs`, what fences are counted from in `fences.rs`; who has a lock at this moment in
+//!   `look.rs`
 //! - `watch` — the watch stream of a runtime in `task.rs`; whom its news wakes, and who shares a watch, in
 //!   `sharing.rs`; how a release proves who is next in `handover.rs`
 //! - `leases` — spare leases in `mod.rs`, the keep-alives of all leases in `renewals.rs`

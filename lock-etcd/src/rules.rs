@@ -45,6 +45,11 @@ pub(crate) fn base(base: i64, revision: i64, highest: i64, now: i64) -> i64 {
     now.max(highest).saturating_sub(revision).max(base + 1)
 }
 
+/// The floor of a lock that is free at `revision`, where the store has `base`. The next fence is above both.
+pub(crate) fn floor(base: i64, revision: i64, highest: i64) -> i64 {
+    base.saturating_add(revision).max(highest)
+}
+
 /// Whether a base that the store shows is in use if we have used the base `used`. It only ever
 /// rises, and whoever raised it did so by the clock.
 pub(crate) fn is_in_use(found: i64, used: i64) -> bool {

@@ -76,6 +76,10 @@ mod wrong {
         a_release_proves_no_place_that_others_have_written
         a_proof_that_nobody_took_is_not_believed_later
         a_release_that_stands_still_keeps_nobody_waiting
+        a_look_shows_the_first_in_the_queue
+        a_floor_lies_between_the_fences
+        a_restored_snapshot_lowers_no_floor
+        a_look_does_not_believe_a_member_that_is_cut_off
     }
 
     pub(crate) fn main() -> ExitCode {

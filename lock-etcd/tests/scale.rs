@@ -8,12 +8,12 @@ mod common;
 
 use std::time::Duration;
 
-use lock_core::{LockGuard, LockState, Locks};
+use lock_core::{LockBackend, LockGuard, LockKey, LockState, Locks};
 use lock_testkit::servers::EtcdCluster;
 use lock_testkit::turns::Turns;
 use tokio::task::JoinSet;
 
-use common::{keys, locks, locks_from, metrics, one, plain, proxied, soon};
+use common::{backend, keys, locks, locks_from, metrics, one, plain, proxied, soon};
 
 const TTL: Duration = Duration::from_secs(60);
 
@@ -175,6 +175,28 @@ async fn a_hand_over_in_a_long_queue_is_no_more() {
         assert!(cost.transactions <= transactions && cost.watches <= 0.5, "{cost:?}");
         // A list has about 16 kB.
         assert!(cost.bytes < 4_000.0, "{cost:?}");
+    }
+}
+
+/// As for one name, whoever has the locks.
+#[tokio::test]
+async fn a_look_at_many_names_is_one_request() {
+    let cluster = one().await;
+    let backend = backend(&cluster).await;
+    let locks = Locks::new(backend.clone());
+    let mut guards = Vec::new();
+    for at in 0..10 {
+        guards.push(locks.named(format!("lock{at}")).unwrap().ttl(TTL).acquire().await.unwrap());
+    }
+    // Their spare leases have settled.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    for names in [1, 64, 100] {
+        let name = |at| LockKey::new("", format!("lock{at}")).unwrap();
+        let names: Vec<_> = (0..names).map(name).collect();
+        let before = received(&cluster);
+        let seen = backend.look(&names).await.unwrap();
+        let requests = received(&cluster) - before;
+        assert_eq!((requests, seen.len()), (1, names.len()));
     }
 }
 

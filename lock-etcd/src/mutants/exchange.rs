@@ -10,6 +10,7 @@ use std::time::Duration;
 use lock_core::testing::Mutant;
 use lock_core::{Clock, ClockInstant, SystemClock};
 use parking_lot::{Mutex, MutexGuard};
+use prost::Message;
 
 use crate::error::{EtcdFailure, FailureClass};
 use crate::wire::connection::MemberConnection;
@@ -17,15 +18,66 @@ use crate::wire::messages::{
     EtcdReply, EtcdRequest, KeepAliveAnswer, Transaction, TxnKind, WatchNews,
 };
 use crate::wire::protobuf::{
-    Compare, KeyValue, RequestOp, TxnOperation, WatchRequest, WatchResponse,
+    Call, Compare, KeyValue, RangeRequest, RequestOp, ResponseHeader, SortOrder, SortTarget,
+    TxnOperation, WatchRequest, WatchResponse,
 };
 
 pub(crate) async fn send(
     connection: &MemberConnection,
     request: &EtcdRequest,
 ) -> Result<EtcdReply, EtcdFailure> {
+    if let EtcdRequest::Txn(Transaction { kind: TxnKind::ReadEntries, then, .. }) = request
+        && Mutant::is_wanted("looks_at_a_copy")
+    {
+        return read_copies(connection, then).await;
+    }
     let request = sent(request.clone());
     replied(&request, right::send(connection, &request).await)
+}
+
+/// A read that a member answers from its own copy.
+#[derive(Clone, PartialEq, Eq, Message)]
+struct CopyRequest {
+    #[prost(bytes = "vec", tag = "1")]
+    key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    range_end: Vec<u8>,
+    #[prost(enumeration = "SortOrder", tag = "5")]
+    sort_order: i32,
+    #[prost(enumeration = "SortTarget", tag = "6")]
+    sort_target: i32,
+    #[prost(bool, tag = "7")]
+    serializable: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+struct CopyReply {
+    #[prost(message, optional, tag = "1")]
+    header: Option<ResponseHeader>,
+    #[prost(message, repeated, tag = "2")]
+    kvs: Vec<KeyValue>,
+}
+
+impl Call for CopyRequest {
+    const METHOD: &'static str = "/etcdserverpb.KV/Range";
+    type Reply = CopyReply;
+}
+
+async fn read_copies(
+    connection: &MemberConnection,
+    reads: &[RequestOp],
+) -> Result<EtcdReply, EtcdFailure> {
+    let mut reply = EtcdReply::default();
+    for read in reads {
+        let Some(TxnOperation::Range(range)) = read.operation.clone() else { continue };
+        let RangeRequest { key, range_end, sort_order, sort_target, .. } = range;
+        let serializable = true;
+        let read = CopyRequest { key, range_end, sort_order, sort_target, serializable };
+        let answer = connection.call(read).await?;
+        reply.revision = answer.header.map_or(0, |header| header.revision);
+        reply.reads.push(answer.kvs);
+    }
+    Ok(reply)
 }
 
 /// What has passed so far.
@@ -78,9 +130,18 @@ fn stated(mut statement: Transaction) -> Transaction {
         }
         TxnKind::Confirm if Mutant::is_wanted("confirms_from_a_copy") => then.clear(),
         TxnKind::Force if Mutant::is_wanted("force_needs_no_owner") => when.clear(),
+        TxnKind::ReadEntries if Mutant::is_wanted("looks_at_the_last_place") => {
+            then.iter_mut().for_each(sort_newest_first)
+        }
         _ => {}
     }
     statement
+}
+
+fn sort_newest_first(read: &mut RequestOp) {
+    if let Some(TxnOperation::Range(range)) = &mut read.operation {
+        range.sort_order = SortOrder::Descend.into();
+    }
 }
 
 /// A reply, before it is trusted.

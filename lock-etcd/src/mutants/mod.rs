@@ -94,4 +94,14 @@ mutants! {
         who_missed_the_last_fences_gives_no_lower_one;
     keeps_leases_of_the_past: "a spare lease is used whatever the store was when it was granted",
         a_spare_lease_keeps_no_lock_of_the_past;
+    looks_at_a_copy: "a look is answered by a member from its own copy",
+        a_look_does_not_believe_a_member_that_is_cut_off;
+    looks_at_the_last_place: "a look takes the last one in the queue for the holder",
+        a_look_shows_the_first_in_the_queue;
+    floor_is_the_next_fence: "the floor of a free lock is the fence that comes next",
+        a_floor_lies_between_the_fences;
+    floor_is_the_revision: "the floor of a free lock is the revision, whatever fences count from",
+        a_floor_lies_between_the_fences;
+    floor_is_what_is_stored: "a floor knows of no fence that the store has lost",
+        a_restored_snapshot_lowers_no_floor;
 }

@@ -44,6 +44,15 @@ pub(crate) fn base(base: i64, revision: i64, highest: i64, now: i64) -> i64 {
     }
 }
 
+pub(crate) fn floor(base: i64, revision: i64, highest: i64) -> i64 {
+    if Mutant::is_wanted("floor_is_the_revision") {
+        return revision;
+    }
+    let highest = if Mutant::is_wanted("floor_is_what_is_stored") { 0 } else { highest };
+    let is_next = Mutant::is_wanted("floor_is_the_next_fence");
+    right::floor(base, revision + i64::from(is_next), highest)
+}
+
 pub(crate) fn is_in_use(found: i64, used: i64) -> bool {
     !Mutant::is_wanted("raises_what_is_in_use") && right::is_in_use(found, used)
 }

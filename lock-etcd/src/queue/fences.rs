@@ -124,14 +124,7 @@ impl Base {
         found: Option<&KeyValue>,
         revision: i64,
     ) -> Result<(), EtcdFailure> {
-        let base = match found {
-            None => 0,
-            Some(found) => std::str::from_utf8(&found.value)
-                .ok()
-                .and_then(|text| text.parse().ok())
-                .filter(|base| (1..=i64::MAX / 2).contains(base))
-                .ok_or_else(|| self.no_number())?,
-        };
+        let base = self.number(found)?;
         let mut state = self.state(era);
         state.known = match state.known {
             // Replies overtake each other, so this revision may be older than our last entry's.
@@ -139,6 +132,21 @@ impl Base {
             _ => BaseKnowledge::Shown { base, revision },
         };
         Ok(())
+    }
+
+    /// The base that the store returned; 0 if there is none.
+    pub(crate) fn number(&self, found: Option<&KeyValue>) -> Result<i64, EtcdFailure> {
+        let Some(found) = found else { return Ok(0) };
+        std::str::from_utf8(&found.value)
+            .ok()
+            .and_then(|text| text.parse().ok())
+            .filter(|base| (1..=i64::MAX / 2).contains(base))
+            .ok_or_else(|| self.no_number())
+    }
+
+    /// The highest fence that this client has been given.
+    pub(crate) fn highest(&self) -> i64 {
+        self.state.lock().highest
     }
 
     /// Whether `found` is the base that `step` expects.

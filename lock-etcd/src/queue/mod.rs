@@ -3,6 +3,7 @@
 mod claim;
 pub(crate) mod entry;
 pub(crate) mod fences;
+mod look;
 mod operations;
 pub(crate) mod statements;
 mod watches;

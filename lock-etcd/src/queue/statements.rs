@@ -2,13 +2,16 @@
 //!
 //! Each read is one transaction, so its results were all true at one revision (clause C3).
 
-use crate::queue::entry::{EntryInFront, QueueEntry, after};
+use crate::queue::entry::{EntryInFront, QueueEntry, QueueKeys, after};
 use crate::wire::Era;
 use crate::wire::messages::{Transaction, TxnKind};
 use crate::wire::protobuf::{
     Compare, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, SortOrder, SortTarget,
     TxnOperation,
 };
+
+/// How many keys or queues are read at a time. A server takes no more than 128 operations in one transaction.
+pub(crate) const MOST_READS: usize = 100;
 
 /// The base for the fence of the next entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,6 +148,16 @@ pub(crate) fn read(key: &str) -> Transaction {
 /// Returns all keys that begin with `queue`, oldest first.
 pub(crate) fn read_queue(queue: &str) -> Transaction {
     Transaction::new(TxnKind::Read).then([read_of(all(queue, SortOrder::Ascend))])
+}
+
+/// Returns up to `limit` keys of each of these queues with their values, oldest first, all of them if that is 0; and
+/// then what is at the key `base`.
+pub(crate) fn read_entries(queues: &[&QueueKeys], limit: i64, base: Option<&str>) -> Transaction {
+    let entries = |queue: &&QueueKeys| {
+        read_of(RangeRequest { limit, ..all(queue.start(), SortOrder::Ascend) })
+    };
+    let reads: Vec<_> = queues.iter().map(entries).chain(base.map(get)).collect();
+    Transaction::new(TxnKind::ReadEntries).then(reads)
 }
 
 /// Returns only the keys, in no particular order.

@@ -20,6 +20,7 @@ pub(crate) enum TxnKind {
     Release,
     Force,
     Read,
+    ReadEntries,
 }
 
 /// One transaction.
@@ -72,7 +73,9 @@ impl EtcdRequest {
     /// Whether doing it twice does no harm: it reads, or grants a lease, which at worst expires unused.
     pub(crate) fn may_be_repeated(&self) -> bool {
         match self {
-            Self::Txn(statement) => statement.kind == TxnKind::Read,
+            Self::Txn(statement) => {
+                matches!(statement.kind, TxnKind::Read | TxnKind::ReadEntries)
+            }
             Self::Grant { .. } | Self::TimeToLive { .. } | Self::Status => true,
             Self::Revoke { .. } => false,
         }

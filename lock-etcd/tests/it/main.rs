@@ -9,6 +9,7 @@ mod fences;
 mod golden;
 mod interop;
 mod leader;
+mod look;
 mod members;
 #[path = "../scenarios/mod.rs"]
 mod scenarios;

@@ -7,6 +7,7 @@
 
 mod doubt;
 mod fences;
+mod look;
 mod members;
 mod neighbours;
 mod proxy;
@@ -18,6 +19,7 @@ use std::time::Duration;
 
 pub(crate) use doubt::*;
 pub(crate) use fences::*;
+pub(crate) use look::*;
 pub(crate) use members::*;
 pub(crate) use neighbours::*;
 pub(crate) use proxy::*;
