@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    Binding, Capabilities, Claim, ClaimRequest, Fencing, LockAdmin, LockBackend, Result, Wake,
-    async_trait,
+    Binding, Capabilities, Claim, ClaimRequest, Fencing, LockAdmin, LockBackend, LockKey, Result,
+    Seen, Wake, async_trait,
 };
 use lock_kit::runtime;
 
-use crate::error::RequestFailure;
+use crate::error::{Reply, RequestFailure};
 use crate::queue::ZkClaim;
-use crate::sessions::{Ensemble, Sessions};
+use crate::sessions::{Ensemble, SessionSeat, Sessions};
 use crate::settings::ZkConfig;
 
 /// The locks of one ZooKeeper ensemble, as seen by one client, whose sessions hold all its locks
@@ -24,7 +24,7 @@ pub struct ZkBackend {
     pub(crate) sessions: Arc<Sessions>,
 }
 
-/// The timeout of a ping, and of closing.
+/// The timeout of a ping, of a look, and of closing.
 const LIMIT: Duration = Duration::from_secs(5);
 
 impl ZkBackend {
@@ -69,6 +69,25 @@ impl ZkBackend {
         Ok(Self { sessions: Arc::new(Sessions::connect(ensemble).await?) })
     }
 
+    /// Asks the ensemble by any session.
+    async fn ask<T, F: Future<Output = Reply<T>>>(
+        &self,
+        request: impl Fn(SessionSeat) -> F,
+    ) -> Result<T> {
+        let sessions = &self.sessions;
+        let ask = async {
+            // The session may end meanwhile; the next attempt gets a new one.
+            for _ in 0..2 {
+                match request(sessions.any_seat(LIMIT).await?).await {
+                    Err(RequestFailure::SessionEnded) => {}
+                    answer => return answer,
+                }
+            }
+            Err(RequestFailure::SessionEnded)
+        };
+        sessions.bounded(LIMIT, ask).await
+    }
+
     /// For tests: lets them end the sessions of this client from outside.
     #[doc(hidden)]
     pub fn sessions(&self) -> Vec<zookeeper_client::SessionInfo> {
@@ -87,6 +106,7 @@ impl LockBackend for ZkBackend {
         can.fair = true;
         can.fencing = Fencing::Durable;
         can.inspect = true;
+        can.look = true;
         let limits = self.sessions.limits;
         can.min_ttl = limits.least;
         can.ttl_step = limits.step;
@@ -99,19 +119,17 @@ impl LockBackend for ZkBackend {
     }
 
     async fn ping(&self) -> Result<()> {
-        let sessions = &self.sessions;
-        let ask = async {
-            // The session may end meanwhile; the next attempt gets a new one.
-            for _ in 0..2 {
-                match sessions.any_seat(LIMIT).await?.sync(&sessions.ensemble.config.root).await {
-                    Ok(()) | Err(RequestFailure::NoNode) => return Ok(()),
-                    Err(RequestFailure::SessionEnded) => {}
-                    Err(failure) => return Err(failure),
-                }
+        let ping = |seat: SessionSeat| async move {
+            match seat.sync(&seat.config.root).await {
+                Err(RequestFailure::NoNode) => Ok(()),
+                answer => answer,
             }
-            Err(RequestFailure::SessionEnded)
         };
-        sessions.bounded(LIMIT, ask).await
+        self.ask(ping).await
+    }
+
+    async fn look(&self, keys: &[LockKey]) -> Result<Vec<Seen>> {
+        self.ask(|seat| async move { seat.look(keys).await }).await
     }
 
     async fn close(&self) -> Result<()> {

@@ -92,8 +92,8 @@ fn needs(right: &'static str, node: &str) -> impl Fn(zk::Error) -> RequestFailur
     }
 }
 
-/// Creating and deleting a node are rights on the one above it.
-fn parent(path: &str) -> &str {
+/// The node above the one at `path`: creating and deleting that are rights on it.
+pub(crate) fn parent(path: &str) -> &str {
     match path.rfind('/') {
         Some(0) | None => "/",
         Some(at) => &path[..at],

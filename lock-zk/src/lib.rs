@@ -8,7 +8,8 @@
 //! - `backend` — the store: what it can do, and its claims
 //! - `queue` — one claim: the order of its steps, and when a lost reply is settled, in `claim`; what it asks, and how
 //!   that is settled, in `operations`; what wakes it in `watches`; how a renewal proves its node, with others, in
-//!   `confirmations`; the names of locks and what is in an `entry`; `fences`, and what they are counted from
+//!   `confirmations`; the names of locks and what is in an `entry`; `fences`, and what they are counted from; who has a
+//!   lock at this moment in `look`
 //! - `sessions` — kept alive, which keeps all their nodes, and ended in `mod.rs`; the servers, and how a session is opened, in `ensemble`; resumed
 //!   in `resume`; shared by claims in `seats`
 //! - `wire` — one `connection`, one `session` over several, its `requests`, and in `timeline` until when servers keep it

@@ -25,7 +25,7 @@ mod built {
     use lock_zk::mutants::MUTANTS;
 
     use crate::common::scenes::Seen;
-    use crate::common::{all_scenes, scenes, session_scenes};
+    use crate::common::{all_scenes, look_scenes, scenes, session_scenes};
 
     macro_rules! play {
         ($($module:ident::$name:ident($($argument:expr)?),)*) => {

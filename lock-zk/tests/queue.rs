@@ -6,8 +6,10 @@ mod common;
 
 use std::time::Duration;
 
-use common::{connect, hosts, locks, scenes, server, until};
+use common::{behind_proxy, connect, hosts, locks, scenes, server, until};
+use lock_core::{LockBackend, LockKey, Seen};
 use lock_testkit::turns::Turns;
+use tokio::time::Instant;
 
 /// `cargo test --release -p lock-zk --test queue -- --ignored --nocapture`
 #[tokio::test(flavor = "multi_thread")]
@@ -52,6 +54,42 @@ async fn a_hand_over_within_a_process_lists_nothing() {
     for waiting in [7, 300] {
         let requests = requests_among(1, waiting).await;
         assert!(requests < 6.0, "{requests} requests, {waiting} waiting");
+    }
+}
+
+/// One trip, and another one where a lock is held. There are requests for each name, and for all of them a transaction
+/// and two looks at the root.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_look_at_many_names_takes_two_trips() {
+    const NAMES: usize = 64;
+    const TRIP: Duration = Duration::from_millis(400);
+    const LONG: &str = "lock_session_timeout=60s";
+    let servers = server().await;
+    // Few requests keep sessions and locks meanwhile.
+    let (ours, proxy) = behind_proxy(&servers, LONG).await;
+    let others = locks(connect(hosts(&servers), LONG).await, Duration::from_secs(60));
+    let name = |at: usize| LockKey::new("", format!("lock-{at}")).unwrap();
+    let names: Vec<_> = (0..NAMES).map(name).collect();
+    let mut guards = Vec::new();
+    for held in [1, 32] {
+        while guards.len() < held {
+            let lock = others.named(format!("lock-{}", guards.len())).unwrap();
+            guards.push(lock.acquire().await.unwrap());
+        }
+        // Now it knows the base of the fences.
+        ours.look(&names[..1]).await.unwrap();
+        proxy.delay(TRIP / 2, Duration::ZERO);
+        let (begun, before) = (Instant::now(), scenes::requests(&servers));
+        let seen = ours.look(&names).await.unwrap();
+        let (took, requests) = (begun.elapsed(), scenes::requests(&servers) - before);
+        proxy.pass();
+        let shown = seen.iter().filter(|seen| matches!(seen, Seen::Held { .. })).count();
+        assert_eq!((seen.len(), shown), (NAMES, held));
+        // On a busy machine two trips take longer than two.
+        assert!(took < TRIP * 8, "{held} held: {took:?}");
+        // The server counts the question how many there were, too.
+        let expected = (NAMES + held + 4) as u64;
+        assert!(requests < expected + 16, "{held} held: {requests} requests, not {expected}");
     }
 }
 

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{scenes, session_scenes};
+use common::{look_scenes, scenes, session_scenes};
 
 macro_rules! play {
     ($($module:ident::$name:ident($($argument:expr)?),)*) => {$(

@@ -56,4 +56,18 @@ mutants! {
         => a_lock_of_a_silent_holder_is_free_after_its_own_ttl,
     one_session_for_all: "the paths of a session's nodes are not counted"
         => a_full_session_is_followed_by_another,
+    look_by_read: "a look asks a server without asking the leader first"
+        => a_server_that_is_behind_shows_no_free_lock,
+    look_by_sync: "a look asks the leader only by a sync, which a deposed one answers"
+        => a_leader_that_was_deposed_shows_no_free_lock,
+    look_for_our_nodes: "a look sees only nodes that are named as ours"
+        => a_look_shows_the_first_in_the_queue,
+    look_at_the_last: "a look takes the last one in the queue for the holder"
+        => a_look_shows_the_first_in_the_queue,
+    floor_of_the_node: "a floor is the transaction that created the node of the lock"
+        => a_floor_lies_between_the_fences,
+    look_above_before: "the node above is looked at only before the nodes of the locks"
+        => a_floor_stands_on_what_did_not_change,
+    look_above_afterwards: "the node above is looked at only after the nodes of the locks"
+        => a_floor_stands_on_what_did_not_change,
 }

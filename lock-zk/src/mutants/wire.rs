@@ -125,6 +125,65 @@ impl Session {
         self.0.sync_and_list(path).await
     }
 
+    pub(crate) async fn list_all(&self, above: &[&str], paths: &[String]) -> Reply<Listings> {
+        let syncs = Mutant::is_wanted("look_by_sync");
+        let mut listings = match syncs || Mutant::is_wanted("look_by_read") {
+            true => self.list_by_reads(above, paths, syncs).await?,
+            false => self.0.list_all(above, paths).await?,
+        };
+        for (children, path) in listings.children.iter_mut().zip(paths) {
+            let Some(children) = children else { continue };
+            if Mutant::is_wanted("look_for_our_nodes") {
+                children.names.retain(|name| name.starts_with("_c_"));
+            }
+            if Mutant::is_wanted("look_at_the_last") {
+                children.names.sort_unstable_by_key(|name| entry::sequence(name));
+                children.names = children.names.pop().into_iter().collect();
+            }
+            if Mutant::is_wanted("floor_of_the_node")
+                && let Some(node) = self.0.get(path).await?
+            {
+                children.changed = node.czxid;
+            }
+        }
+        for [before, after] in &mut listings.above {
+            if Mutant::is_wanted("look_above_before") {
+                *after = *before;
+            }
+            if Mutant::is_wanted("look_above_afterwards") {
+                *before = *after;
+            }
+        }
+        Ok(listings)
+    }
+
+    async fn list_by_reads(
+        &self,
+        above: &[&str],
+        paths: &[String],
+        syncs: bool,
+    ) -> Reply<Listings> {
+        let connection = self.0.connection().await?;
+        let client = connection.client();
+        let sync = syncs.then(|| client.sync(above[0]));
+        let stats: Vec<_> = above.iter().map(|path| client.check_stat(path)).collect();
+        let lists: Vec<_> = paths.iter().map(|path| client.get_children(path)).collect();
+        if let Some(sync) = sync {
+            sync.await?;
+        }
+        let mut listings = Listings { children: Vec::new(), above: Vec::new() };
+        for stat in stats {
+            listings.above.push([stat.await?.map(|stat| stat.pzxid); 2]);
+        }
+        for list in lists {
+            let children = list.await.map_err(RequestFailure::from);
+            let children =
+                children.map(|(names, stat)| requests::Children { names, changed: stat.pzxid });
+            listings.children.push(requests::none_if_missing(children)?);
+        }
+        Ok(listings)
+    }
+
     pub(crate) async fn watch(&self, path: &str) -> Reply<Option<NodeWatch>> {
         if Mutant::is_wanted("watch_one_connection") {
             static WATCHED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());

@@ -29,40 +29,9 @@ impl SharedSession {
 
     /// The base of the fences of this session; created if there is none.
     pub(crate) async fn fence_base(&self) -> Reply<u64> {
-        match self.config.fence {
-            Fence::Revision => Ok(0),
-            Fence::Based => match self.base.get() {
-                Some(base) => Ok(*base),
-                // Nobody waits for another one that reads it: that may be a claim which is not driven.
-                None => {
-                    let base = self.read_or_make_base().await?;
-                    Ok(*self.base.get_or_init(|| base))
-                }
-            },
-        }
-    }
-
-    /// The fence for inspection: none if there is no base yet.
-    pub(crate) async fn known_fence(&self, czxid: i64) -> Reply<Option<FencingToken>> {
-        let base = match (self.config.fence, self.base.get()) {
-            (Fence::Revision, _) => Some(0),
-            (Fence::Based, Some(base)) => Some(*base),
-            (Fence::Based, None) => self.read_base().await?,
-        };
-        base.map(|base| token(base, czxid)).transpose()
-    }
-
-    async fn read_base(&self) -> Reply<Option<u64>> {
-        let path = self.config.fence_base_path();
-        Ok(self.get(&path).await?.map(|node| base_in(&node, &path)).transpose()?)
-    }
-
-    async fn read_or_make_base(&self) -> Reply<u64> {
         let path = self.config.fence_base_path();
         for _ in 0..=ROUNDS {
-            // A server that is behind may show one that was removed meanwhile.
-            self.sync(&path).await?;
-            if let Some(base) = self.read_base().await? {
+            if let Some(base) = self.known_base().await? {
                 return Ok(base);
             }
             match self.create_record(&path, clock().to_string().as_bytes()).await {
@@ -73,6 +42,30 @@ impl SharedSession {
         }
         let why = format!("the node {path} is repeatedly created and removed");
         Err(Error::new(ErrorKind::Unavailable, why).into())
+    }
+
+    /// The fence that the transaction `zxid` gives, or would give: none if there is no base yet, or nothing was ever
+    /// done.
+    pub(crate) async fn known_fence(&self, zxid: i64) -> Reply<Option<FencingToken>> {
+        let base = self.known_base().await?.filter(|_| zxid > 0);
+        base.map(|base| token(base, zxid)).transpose()
+    }
+
+    /// The base of the fences of this session, if there is one.
+    async fn known_base(&self) -> Reply<Option<u64>> {
+        match (self.config.fence, self.base.get()) {
+            (Fence::Revision, _) => Ok(Some(0)),
+            (Fence::Based, Some(base)) => Ok(Some(*base)),
+            // Nobody waits for another one that reads it: that may be a claim which is not driven.
+            (Fence::Based, None) => {
+                let path = self.config.fence_base_path();
+                // A server that is behind may show one that was removed meanwhile.
+                self.sync(&path).await?;
+                let Some(node) = self.get(&path).await? else { return Ok(None) };
+                let base = base_in(&node, &path)?;
+                Ok(Some(*self.base.get_or_init(|| base)))
+            }
+        }
     }
 }
 

@@ -4,6 +4,7 @@ mod claim;
 pub(crate) mod confirmations;
 pub(crate) mod entry;
 mod fences;
+mod look;
 mod operations;
 pub(crate) mod watches;
 

@@ -9,6 +9,6 @@ mod timeline;
 pub(crate) use connection::{
     ConnectionEnd, DriverConnection, NodeWatch, WatchOutcome, close, connect, sever,
 };
-pub(crate) use requests::{Created, NodeRecord};
+pub(crate) use requests::{Created, Listings, NodeRecord};
 pub(crate) use session::{Footing, Session};
 pub(crate) use timeline::Timeline;

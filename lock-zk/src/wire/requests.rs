@@ -26,12 +26,46 @@ pub(crate) struct NodeRecord {
     pub(crate) owner: i64,
 }
 
+/// The children of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Children {
+    /// In any order.
+    pub(crate) names: Vec<String>,
+    /// The last transaction that has created or removed one. So it is not before those that have created the children
+    /// that are gone, and before the one that creates the next.
+    pub(crate) changed: i64,
+}
+
+/// The children of several nodes, listed between two looks at the nodes above them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Listings {
+    /// Of each node, if it exists.
+    pub(crate) children: Vec<Option<Children>>,
+    /// The last transaction that had created or removed a child of each node above, before and after; `None` if that did
+    /// not exist.
+    pub(crate) above: Vec<[Option<i64>; 2]>,
+}
+
 /// For a read, a missing node is an answer, not a failure.
 pub(crate) fn none_if_missing<T>(reply: Reply<T>) -> Reply<Option<T>> {
     match reply {
         Ok(value) => Ok(Some(value)),
         Err(RequestFailure::NoNode) => Ok(None),
         Err(failure) => Err(failure),
+    }
+}
+
+/// The first operation of a transaction that fails for a node that is missing or closed to us, and why.
+fn failing(
+    done: Result<Vec<zk::MultiWriteResult>, zk::MultiWriteError>,
+) -> Result<Option<(usize, zk::Error)>, zk::Error> {
+    match done {
+        Ok(_) => Ok(None),
+        Err(zk::MultiWriteError::OperationFailed {
+            index,
+            source: why @ (zk::Error::NoNode | zk::Error::NoAuth),
+        }) => Ok(Some((index, why))),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -218,6 +252,47 @@ impl Session {
         }
     }
 
+    /// Lists the children of these nodes, and looks at the nodes `above`, all sent together. A transaction that changes
+    /// nothing is sent before them: since it takes a majority, they show everything that was committed when they were
+    /// asked for. After a `sync` they need not: a leader that was deposed and does not know it yet answers that, too.
+    pub(crate) async fn list_all(&self, above: &[&str], paths: &[String]) -> Reply<Listings> {
+        let sent = self.now();
+        loop {
+            let connection = self.connection().await?;
+            let mut transaction = connection.client().new_multi_writer();
+            transaction.add_check_version(above[0], ANY_VERSION)?;
+            let asked = connection.send(|client| {
+                let look = || above.iter().map(|path| client.check_stat(path)).collect::<Vec<_>>();
+                let (commit, before) = (transaction.commit(), look());
+                let lists: Vec<_> = paths.iter().map(|path| client.get_children(path)).collect();
+                (commit, before, lists, look())
+            });
+            let Some((commit, before, lists, after)) = asked else { continue };
+            let committed = match failing(commit.await) {
+                Err(error) if connection.has_not_sent(&error) => continue,
+                committed => committed.map_err(RequestFailure::from),
+            };
+            self.note(Proves::Session, sent, committed)?;
+            let read = async {
+                let mut listings = Listings { children: Vec::new(), above: Vec::new() };
+                for (list, path) in lists.into_iter().zip(paths) {
+                    let listed = list.await.map_err(reading(path));
+                    let children =
+                        listed.map(|(names, stat)| Children { names, changed: stat.pzxid });
+                    listings.children.push(none_if_missing(children)?);
+                }
+                for ((before, after), path) in before.into_iter().zip(after).zip(above) {
+                    let both = [before.await, after.await].map(|stat| stat.map_err(reading(path)));
+                    let [before, after] = both;
+                    let changed = |stat: Option<zk::Stat>| stat.map(|stat| stat.pzxid);
+                    listings.above.push([changed(before?), changed(after?)]);
+                }
+                Ok(listings)
+            };
+            return self.note(Proves::Nothing, sent, read.await);
+        }
+    }
+
     /// Commits one transaction. The first operation that fails for a node that is missing or closed to us, and why.
     async fn commit(
         &self,
@@ -229,16 +304,9 @@ impl Session {
             let mut transaction = connection.client().new_multi_writer();
             fill(&mut transaction)?;
             let Some(commit) = connection.send(|_| transaction.commit()) else { continue };
-            let done = match commit.await {
-                Ok(_) => Ok(None),
-                Err(zk::MultiWriteError::OperationFailed {
-                    index,
-                    source: why @ (zk::Error::NoNode | zk::Error::NoAuth),
-                }) => Ok(Some((index, why))),
-                Err(error) => match error.into() {
-                    error if connection.has_not_sent(&error) => continue,
-                    error => Err(RequestFailure::from(error)),
-                },
+            let done = match failing(commit.await) {
+                Err(error) if connection.has_not_sent(&error) => continue,
+                done => done.map_err(RequestFailure::from),
             };
             return self.note(Proves::Session, sent, done);
         }

@@ -1,5 +1,5 @@
-//! A link that leads a session that is resumed to another server than a new one, refuses a `sync`, and
-//! shows what a server would show that is behind.
+//! A link that leads a session that is resumed to another server than a new one, refuses a `sync`, shows
+//! what a server would show that is behind, and holds up one of several requests that were sent together.
 
 use std::collections::HashSet;
 use std::io;
@@ -8,12 +8,16 @@ use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, tcp};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 /// The numbers of a `sync` and of a read among ZooKeeper's requests.
 const SYNC: i32 = 9;
 const READ: i32 = 4;
+/// Those of a look whether a node exists, and of a list of its children.
+pub(crate) const EXISTS: i32 = 3;
+pub(crate) const LIST: i32 = 12;
 /// The end of the path of the base of the fences.
 const BASE: &[u8] = b"/%fence";
 /// What a server answers to a request that has waited too long in it (`ThrottledOp`).
@@ -36,8 +40,43 @@ struct Plan {
     base: Vec<u8>,
     /// Until the next `sync` of the base, that is the answer to all further ones.
     is_behind: bool,
+    /// The next request to hold up.
+    holds: Option<Hold>,
     /// Cuts the present connections.
     cut: CancellationToken,
+}
+
+/// A request to be held up: the next one of this kind after `passing` others.
+struct Hold {
+    kind: i32,
+    passing: usize,
+    arrived: oneshot::Sender<()>,
+    goes_on: oneshot::Receiver<()>,
+}
+
+impl Plan {
+    /// What holds up this request, if anything does.
+    fn hold_of(&mut self, kind: i32) -> Option<Hold> {
+        let hold = self.holds.as_mut().filter(|hold| hold.kind == kind)?;
+        if hold.passing > 0 {
+            hold.passing -= 1;
+            return None;
+        }
+        self.holds.take()
+    }
+}
+
+/// A request that is held up until this is dropped.
+pub(crate) struct Held {
+    arrived: oneshot::Receiver<()>,
+    _goes_on: oneshot::Sender<()>,
+}
+
+impl Held {
+    /// Waits until it has come.
+    pub(crate) async fn arrived(&mut self) {
+        (&mut self.arrived).await.unwrap();
+    }
 }
 
 impl Crossing {
@@ -50,6 +89,7 @@ impl Crossing {
             refused: 0,
             base: Vec::new(),
             is_behind: false,
+            holds: None,
             cut: CancellationToken::new(),
         };
         let plan = Arc::new(Mutex::new(plan));
@@ -72,6 +112,13 @@ impl Crossing {
     /// Until the base of the fences is asked for by a `sync`, it is shown as it was when last read.
     pub(crate) fn fall_behind(&self) {
         self.plan.lock().unwrap().is_behind = true;
+    }
+
+    /// Holds up the next request of this kind after `passing` others, and what is sent after it.
+    pub(crate) fn hold(&self, kind: i32, passing: usize) -> Held {
+        let ((coming, arrived), (going_on, goes_on)) = (oneshot::channel(), oneshot::channel());
+        self.plan.lock().unwrap().holds = Some(Hold { kind, passing, arrived: coming, goes_on });
+        Held { arrived, _goes_on: going_on }
     }
 
     /// How many `sync`s are still to be refused.
@@ -111,6 +158,11 @@ async fn carry(client: TcpStream, plan: &Mutex<Plan>) -> io::Result<()> {
     let requests = async {
         loop {
             let request = frame(&mut from_client).await?;
+            let hold = plan.lock().unwrap().hold_of(number(&request, 4));
+            if let Some(hold) = hold {
+                let _ = hold.arrived.send(());
+                let _ = hold.goes_on.await;
+            }
             if number(&request, 4) == SYNC {
                 let mut plan = plan.lock().unwrap();
                 // Not one that keeps a session of whatever client comes this way.

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 pub(crate) mod crossing;
+pub(crate) mod look_scenes;
 pub(crate) mod scenes;
 pub(crate) mod session_scenes;
 
@@ -41,6 +42,12 @@ macro_rules! all_scenes {
             session_scenes::a_server_that_is_behind_shows_no_base(),
             session_scenes::a_hand_over_during_a_cut_is_not_missed(),
             session_scenes::a_check_after_a_lost_reply_asks(),
+            look_scenes::a_look_shows_the_first_in_the_queue(),
+            look_scenes::a_floor_lies_between_the_fences(),
+            look_scenes::a_floor_stands_on_what_did_not_change(),
+            look_scenes::a_lock_of_a_dead_client_becomes_free_for_a_look(),
+            look_scenes::a_server_that_is_behind_shows_no_free_lock(),
+            look_scenes::a_leader_that_was_deposed_shows_no_free_lock(),
         }
     };
 }
