@@ -13,7 +13,7 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::call::no_answer;
+use super::no_answer;
 use super::line::LocalLines;
 use super::polling::KeeperRuntime;
 use crate::hold::{Defaults, Options};

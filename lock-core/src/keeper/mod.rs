@@ -34,7 +34,7 @@ use crate::{
     LockEvent, LockKey, LockState, LostReason, Operation, Released, Renewal, Result,
 };
 
-pub(crate) use call::overrun_grace;
+pub(crate) use call::{no_answer, overrun_grace};
 pub(crate) use client::{Client, STANDSTILL_GRACE, SilentStore};
 pub(crate) use holding::Outbox;
 pub(crate) use line::LocalLines;

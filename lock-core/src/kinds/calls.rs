@@ -7,10 +7,27 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::keeper::schedule::{after_a_busy_look, backoff};
-use crate::keeper::{Client, Patience};
+use crate::keeper::{Client, Patience, STANDSTILL_GRACE, no_answer};
 use crate::{ClockInstant, Error, ErrorKind, Lock, LockGuard, LockKey, Result, Seen, Wake, jitter};
 
 type Call<'a> = Pin<Box<dyn Future<Output = Result<LockGuard>> + Send + 'a>>;
+
+/// Ends when the caller's time is up, even if one of these steps takes no account of it, as a try does on a store
+/// that keeps silent. What it has begun is given up in the background.
+pub(super) async fn in_time<T>(
+    client: &Client,
+    patience: Patience,
+    steps: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    let Patience::Until(deadline) = patience else { return steps.await };
+    let limit = deadline.since(client.clock.now());
+    tokio::select! {
+        biased;
+        taken = steps => taken,
+        // Those that end by themselves say more, so they get a moment.
+        () = client.clock.sleep_until(deadline + STANDSTILL_GRACE) => Err(no_answer(limit)),
+    }
+}
 
 /// Waits for all these locks at once. The first that is granted is taken, and the others are given up.
 pub(super) async fn first_of(locks: &[Lock], patience: Patience) -> Result<(usize, LockGuard)> {

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::calls::{Pauses, below, busy, each_in_turn, is_polled, look, shuffled};
+use super::calls::{Pauses, below, busy, each_in_turn, in_time, is_polled, look, shuffled};
 use super::{Part, guard, settings};
 use crate::keeper::{Client, Patience};
 use crate::{
@@ -252,11 +252,13 @@ impl RwLock {
     }
 
     async fn take_read(&self, patience: Patience) -> Result<ReadGuard> {
-        self.search_read(patience).await.map_err(|error| self.described(error))
+        let reading = in_time(self.client(), patience, self.search_read(patience)).await;
+        reading.map_err(|error| self.described(error))
     }
 
     async fn take_write(&self, patience: Patience) -> Result<WriteGuard> {
-        self.search_write(patience).await.map_err(|error| self.described(error))
+        let writing = in_time(self.client(), patience, self.search_write(patience)).await;
+        writing.map_err(|error| self.described(error))
     }
 
     fn described(&self, error: Error) -> Error {

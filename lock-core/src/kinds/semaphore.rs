@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use super::calls::{Pauses, below, busy, first_of, is_polled, look, shuffled};
+use super::calls::{Pauses, below, busy, first_of, in_time, is_polled, look, shuffled};
 use super::{Part, guard, settings};
 use crate::keeper::{Client, Patience};
 use crate::mutex::Mutex;
@@ -215,7 +215,7 @@ impl Semaphore {
     }
 
     async fn take(&self, patience: Patience) -> Result<Permit> {
-        self.search(patience).await.map_err(|error| {
+        in_time(self.client(), patience, self.search(patience)).await.map_err(|error| {
             let error = match error.kind() {
                 // Who has the turnstile, or one of the slots, is nobody's concern.
                 ErrorKind::NotAcquired => busy(format!("all {} permits are taken", self.permits)),

@@ -286,6 +286,29 @@ async fn a_call_that_is_dropped_anywhere_leaves_nothing() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_limit_holds_while_the_store_keeps_silent() {
+    for store in flavours() {
+        let (store, locks, _) = virtual_locks(store);
+        let (prices, gpus) = (locks.rw_lock("prices").unwrap(), locks.semaphore("gpu", 4).unwrap());
+        store.freeze();
+        let begun = tokio::time::Instant::now();
+        let errors = [
+            prices.read_timeout(100 * MS).await.unwrap_err(),
+            prices.write_timeout(100 * MS).await.unwrap_err(),
+            gpus.acquire_timeout(100 * MS).await.unwrap_err(),
+        ];
+        let passed = begun.elapsed();
+        assert!(passed < 1200 * MS, "three limits of 100 ms took {passed:?}");
+        for error in errors {
+            assert_eq!(error.kind(), ErrorKind::NoAnswer, "{error}");
+        }
+        store.thaw();
+        tokio::time::sleep(30 * SECOND).await;
+        assert_eq!(locks.list("").await.unwrap(), [], "nothing of that is left");
+    }
+}
+
 /// A store of a stranger, which has locks and nothing else.
 #[derive(Debug)]
 struct Plain(MemoryBackend);
