@@ -13,6 +13,8 @@ use std::time::Duration;
 pub struct Scenario(u8);
 
 impl Scenario {
+    /// Nothing besides the ordinary.
+    pub const ORDINARY: Self = Self(0);
     /// Tasks of one process pass a hold on.
     pub const COHORTS: Self = Self(1);
     /// Some calls are neither polled nor dropped for longer than a lock lasts.
@@ -21,6 +23,8 @@ impl Scenario {
     pub const LONG_TTL: Self = Self(4);
     /// More than a thousand tasks wait for one lock.
     pub const CROWD: Self = Self(8);
+    /// The tasks take permits, read and write, in place of exclusive locks.
+    pub const KINDS: Self = Self(16);
 
     /// Whether all of the `other` is in it.
     pub fn has(self, other: Self) -> bool {
@@ -30,9 +34,9 @@ impl Scenario {
     /// Each of these, but for the crowd, once in four seeds.
     fn seeded(seed: u64) -> Self {
         let drawn = next(&mut !seed);
-        let kinds = [Self::COHORTS, Self::LEFT_ALONE, Self::LONG_TTL];
-        let wanted = (0..).step_by(2).zip(kinds).filter(|(shift, _)| (drawn >> shift) & 3 == 3);
-        wanted.fold(Self::default(), |scenario, (_, kind)| scenario | kind)
+        let all = [Self::COHORTS, Self::LEFT_ALONE, Self::LONG_TTL, Self::KINDS];
+        let wanted = (0..).step_by(2).zip(all).filter(|(shift, _)| (drawn >> shift) & 3 == 3);
+        wanted.fold(Self::default(), |scenario, (_, one)| scenario | one)
     }
 }
 

@@ -21,9 +21,11 @@
 //! - `world.rs` — virtual time, and who decides
 //! - `process.rs` — a process: its `Locks`, its runtime, its clock
 //! - `user.rs` — what its tasks do with locks
+//! - `sharer.rs` — what they do with permits, as readers and as writers
 //! - `crowd.rs` — what more than a thousand tasks do with one lock
 //! - `store` — the store, the network before it, and the order of the calls that reach it
 //! - `observer.rs` — sees what the store and the users do, and what that breaks
+//! - `sharing.rs` — the same of those who share a name
 //! - `shrink.rs` — how the decisions of a run that failed are made fewer
 
 mod choices;
@@ -32,6 +34,8 @@ mod observer;
 mod process;
 mod property;
 mod run;
+mod sharer;
+mod sharing;
 mod shrink;
 mod store;
 mod user;

@@ -8,6 +8,7 @@ use lock_core::{FencingToken, Held, LockKey, LockState, OwnerId};
 
 use crate::choices::Scenario;
 use crate::property::{Property, Violation};
+use crate::sharing::{Share, Sharers};
 use crate::store::Holder;
 use crate::world::{Current, Time, World, nanos};
 
@@ -41,6 +42,7 @@ struct State {
     granted: HashSet<OwnerId>,
     /// What an operator has taken away.
     taken: Vec<(LockKey, Holder)>,
+    sharers: Sharers,
     counts: Counts,
 }
 
@@ -49,6 +51,8 @@ struct State {
 pub struct Counts {
     /// A task got a lock.
     pub grants: usize,
+    /// A task got a permit, a read or a write.
+    pub shares: usize,
     /// It got it from another task of its process.
     pub passes: usize,
     /// It got it after it had been left alone.
@@ -97,6 +101,11 @@ impl Observer {
         if before == holder {
             return;
         }
+        if let Some(ended) = before.filter(|before| Some(*before) != holder)
+            && let Err(violation) = state.sharers.ended(ended.owner)
+        {
+            self.world.violated(violation);
+        }
         // A hold that has ended is not asked again. Asking is no help to it: it is over already.
         state.holds.retain(|hold| {
             let is_over = hold.key == *key && !holder.is_some_and(|holder| holder.has(hold.fence));
@@ -120,6 +129,7 @@ impl Observer {
         let mut state = self.state();
         state.taken.push((key.clone(), holder));
         state.holds.retain(|hold| !(hold.key == *key && holder.has(hold.fence)));
+        state.sharers.taken(holder.owner);
     }
 
     /// The task that is being polled begins to wait.
@@ -206,6 +216,16 @@ impl Observer {
         let mut state = self.state();
         let left = state.holds.iter_mut().filter(|hold| hold.key == *key && hold.fence == fence);
         left.for_each(|hold| hold.has_left = true);
+    }
+
+    /// A task has got its share of a name.
+    pub(crate) fn shares(&self, held: &Held, share: Share) {
+        let mut state = self.state();
+        let is_stored = state.stored.values().any(|holder| holder.owner == held.owner());
+        state.counts.shares += 1;
+        if let Err(violation) = state.sharers.granted(held, share, is_stored) {
+            self.world.violated(violation);
+        }
     }
 
     pub(crate) fn claimed(&self, owner: OwnerId, process: usize) {

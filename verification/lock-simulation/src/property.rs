@@ -10,6 +10,8 @@ use crate::choices::Scenario;
 pub enum Property {
     /// Two clients never believe at once that they hold a lock.
     OneHolder,
+    /// Permits are of one holder each, and nobody writes while another reads or writes.
+    Sharing,
     /// A fence is greater than each that was given before its acquisition began.
     RisingFences,
     /// A hold counts as lost before the store may end it, however late its tasks run.
@@ -79,29 +81,60 @@ pub enum Variant {
     ShortensLeases,
     /// The client renews once more after a release.
     RenewsAfterRelease,
+    /// A look shows no gate that a writer has: a reader does not look.
+    SeesNoWriter,
+    /// A look shows no slot that a reader has: a writer does not look.
+    SeesNoReader,
+    /// A look leaves out some of the slots.
+    SeesSomeReaders,
+    /// A look shows slots that were given back.
+    SeesGoneReaders,
+    /// A look at the gate shows what was true before the slot was taken: a reader looks first.
+    LooksTooEarly,
+    /// A look shows a writer at the gate as a reader on its way.
+    MistakesWriters,
+    /// A look shows a floor that is below the last writer's fence.
+    FloorTooLow,
+    /// A look shows a floor that is the next writer's fence.
+    FloorTooHigh,
+    /// A reader goes on without the gate that it has lost.
+    EndsReadersTurns,
 }
 
 impl Variant {
-    /// All of them, and what each must break.
-    pub const ALL: [(Self, &'static [Property]); 11] = [
-        (Self::GrantsTwice, &[Property::OneHolder]),
-        (Self::ForgetsFences, &[Property::RisingFences]),
-        (Self::OverlapsFences, &[Property::RisingFences]),
-        (Self::PromisesTooMuch, &[Property::ValidNoLonger]),
-        (Self::SlowClock, &[Property::ValidNoLonger]),
-        (Self::LateTimers, &[Property::LossInTime]),
-        (Self::LosesPushes, &[Property::NoStarvation]),
-        (Self::KeepsPlaces, &[Property::NoLeftovers, Property::NoStarvation]),
-        (Self::KeepsHolds, &[Property::NoLeftovers, Property::NoStarvation]),
-        (Self::ShortensLeases, &[Property::ValidNoLonger]),
-        (Self::RenewsAfterRelease, &[Property::LegalCalls]),
-    ];
-
-    /// What a run must have besides the ordinary to show it.
-    pub fn scenario(self) -> Scenario {
-        match self {
-            Self::OverlapsFences => Scenario::COHORTS,
-            _ => Scenario::default(),
-        }
-    }
+    /// All of them, what a run must have besides the ordinary to show them, and what each must break.
+    pub const ALL: [(Self, Scenario, &[Property]); 24] = {
+        use Property::{
+            LegalCalls, LossInTime, NoLeftovers, NoStarvation, OneHolder, RisingFences, Sharing,
+            ValidNoLonger,
+        };
+        const ORDINARY: Scenario = Scenario::ORDINARY;
+        const KINDS: Scenario = Scenario::KINDS;
+        [
+            (Self::GrantsTwice, ORDINARY, &[OneHolder]),
+            (Self::ForgetsFences, ORDINARY, &[RisingFences]),
+            (Self::OverlapsFences, Scenario::COHORTS, &[RisingFences]),
+            (Self::PromisesTooMuch, ORDINARY, &[ValidNoLonger]),
+            (Self::SlowClock, ORDINARY, &[ValidNoLonger]),
+            (Self::LateTimers, ORDINARY, &[LossInTime]),
+            (Self::LosesPushes, ORDINARY, &[NoStarvation]),
+            (Self::KeepsPlaces, ORDINARY, &[NoLeftovers, NoStarvation]),
+            (Self::KeepsHolds, ORDINARY, &[NoLeftovers, NoStarvation]),
+            (Self::ShortensLeases, ORDINARY, &[ValidNoLonger]),
+            (Self::RenewsAfterRelease, ORDINARY, &[LegalCalls]),
+            (Self::GrantsTwice, KINDS, &[Sharing]),
+            (Self::ForgetsFences, KINDS, &[RisingFences]),
+            (Self::PromisesTooMuch, KINDS, &[ValidNoLonger]),
+            (Self::KeepsPlaces, KINDS, &[NoLeftovers, NoStarvation]),
+            (Self::SeesNoWriter, KINDS, &[Sharing]),
+            (Self::SeesNoReader, KINDS, &[Sharing]),
+            (Self::SeesSomeReaders, KINDS, &[Sharing]),
+            (Self::SeesGoneReaders, KINDS, &[NoStarvation]),
+            (Self::LooksTooEarly, KINDS, &[Sharing]),
+            (Self::MistakesWriters, KINDS, &[Sharing]),
+            (Self::FloorTooLow, KINDS, &[RisingFences]),
+            (Self::FloorTooHigh, KINDS, &[RisingFences]),
+            (Self::EndsReadersTurns, KINDS, &[Sharing]),
+        ]
+    };
 }

@@ -16,6 +16,7 @@ use crate::process::Driven;
 use crate::process::Process;
 use crate::property::Variant;
 use crate::property::{Property, Violation};
+use crate::sharer;
 use crate::store::Kind;
 use crate::store::network::{LONGEST_TTL, Network};
 use crate::user::User;
@@ -140,6 +141,7 @@ impl Run {
         let heals_at = nanos(faults);
         let calm_at = heals_at + nanos(RECOVERY);
         let cohort = if world.has(Scenario::COHORTS) { [8, 2, 3][world.below(3)] } else { 1 };
+        let permits = if world.has(Scenario::KINDS) { [2, 3, 4][world.below(3)] } else { 1 };
         let tasks = (0..users).map(|user| {
             let process = user % processes.len();
             let user_of = User {
@@ -147,6 +149,7 @@ impl Run {
                 process: processes[process].clone(),
                 other: processes[(process + 1) % processes.len()].clone(),
                 names,
+                permits,
                 cohort,
                 calm_at,
             };
@@ -179,6 +182,8 @@ impl Run {
     fn size(world: &World) -> (usize, usize, usize) {
         if world.has(Scenario::CROWD) {
             ([1, 1, 2, 3][world.below(4)], CROWD, 1)
+        } else if world.has(Scenario::KINDS) {
+            (2 + world.below(2), 3 + world.below(4), 1)
         } else if world.has(Scenario::COHORTS) {
             (1 + world.below(2), 4 + world.below(3), 1)
         } else {
@@ -326,10 +331,16 @@ impl Run {
         self.world.stir();
     }
 
-    /// Everybody in a crowd has had a turn after so long a time.
+    /// Everybody in a crowd, and of those who share, has had a turn after so long a time.
     fn look_for_late_turns(&self) {
-        let late = self.world.has(Scenario::CROWD)
-            && self.world.now() - self.calm_at > nanos(crowd::ALL_TURNS);
+        let limit = if self.world.has(Scenario::CROWD) {
+            crowd::ALL_TURNS
+        } else if self.world.has(Scenario::KINDS) {
+            sharer::ALL_TURNS
+        } else {
+            return;
+        };
+        let late = self.world.now() - self.calm_at > nanos(limit);
         let waiting = self.tasks.iter().filter(|task| task.future.is_some()).count();
         if late && waiting > 0 {
             self.violated(Property::NoStarvation, format!("{waiting} have had no turn"));

@@ -23,6 +23,8 @@ pub(crate) struct User {
     /// A process to which a lock can be handed over.
     pub(crate) other: Process,
     pub(crate) names: usize,
+    /// How many permits a semaphore has.
+    pub(crate) permits: u32,
     /// How many tasks may pass a hold on.
     pub(crate) cohort: u32,
     /// When there have been no faults for long enough.
@@ -77,6 +79,9 @@ impl User {
             self.process.closes();
             // It says what it has left behind.
             let _ = self.process.locks().close(world.duration(LONGEST_TTL)).await;
+        }
+        if world.has(Scenario::KINDS) {
+            return self.share().await;
         }
         let ttl = self.ttl();
         let Ok((lock, is_kept)) = self.lock(ttl) else { return };
@@ -304,7 +309,7 @@ impl User {
     }
 
     /// Work that must not be continued after the loss of its lock.
-    async fn watched(&self, held: Held) {
+    pub(crate) async fn watched(&self, held: Held) {
         let mut work = pin!(self.pause(LONGEST_TTL));
         poll_fn(|cx| {
             if matches!(held.state(), LockState::Lost(_)) {
@@ -317,7 +322,7 @@ impl User {
     }
 
     /// Checks that a call with a limit ends at it, if its process runs.
-    async fn in_time<T>(&self, limit: Duration, call: impl Future<Output = T>) -> T {
+    pub(crate) async fn in_time<T>(&self, limit: Duration, call: impl Future<Output = T>) -> T {
         let (begun, suspensions) = (self.world().now(), self.suspensions());
         let answer = call.await;
         let took = self.world().now() - begun;
@@ -330,7 +335,11 @@ impl User {
     }
 
     /// Drops a call after a while, if it has no answer by then.
-    async fn dropped<T>(&self, longest: Duration, call: impl Future<Output = T>) -> Option<T> {
+    pub(crate) async fn dropped<T>(
+        &self,
+        longest: Duration,
+        call: impl Future<Output = T>,
+    ) -> Option<T> {
         let drops = self.world().sleep(self.world().duration(longest));
         tokio::select! {
             biased;

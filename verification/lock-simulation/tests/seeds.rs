@@ -46,6 +46,7 @@ fn keep(seed: u64, failed: Outcome) -> String {
 #[derive(Default)]
 struct Sums {
     grants: AtomicUsize,
+    shares: AtomicUsize,
     passes: AtomicUsize,
     after_being_alone: AtomicUsize,
     long: AtomicUsize,
@@ -54,8 +55,9 @@ struct Sums {
 
 impl Sums {
     fn add(&self, outcome: &Outcome) {
-        let Counts { grants, passes, after_being_alone } = outcome.counts;
+        let Counts { grants, shares, passes, after_being_alone } = outcome.counts;
         self.grants.fetch_add(grants, Relaxed);
+        self.shares.fetch_add(shares, Relaxed);
         self.passes.fetch_add(passes, Relaxed);
         self.after_being_alone.fetch_add(after_being_alone, Relaxed);
         let is_long = outcome.decisions.scenario.has(Scenario::LONG_TTL);
@@ -63,9 +65,9 @@ impl Sums {
         self.steps.fetch_add(outcome.steps, Relaxed);
     }
 
-    fn read(self) -> [usize; 5] {
-        let Self { grants, passes, after_being_alone, long, steps } = self;
-        [grants, passes, after_being_alone, long, steps].map(AtomicUsize::into_inner)
+    fn read(self) -> [usize; 6] {
+        let Self { grants, shares, passes, after_being_alone, long, steps } = self;
+        [grants, shares, passes, after_being_alone, long, steps].map(AtomicUsize::into_inner)
     }
 }
 
@@ -106,15 +108,15 @@ fn run_all(
 #[test]
 fn no_seed_breaks_a_promise() {
     let seeds = from_environment("LOCK_SIMULATION_SEEDS").unwrap_or(2_000);
-    let [grants, passes, after_being_alone, long, steps] =
+    let [grants, shares, passes, after_being_alone, long, steps] =
         run_all(seeds, Choices::seeded, keep).read();
     println!(
-        "{grants} grants in {steps} steps: {passes} passed on, {after_being_alone} after being alone; {long} runs with long leases"
+        "{grants} grants in {steps} steps: {passes} passed on, {after_being_alone} after being alone; {shares} permits, reads and writes; {long} runs with long leases"
     );
     assert!(grants as u64 > seeds, "the runs hardly do anything: {grants} grants");
     // A few seeds may have none of these.
     if seeds >= 1_000 {
-        let fewest = passes.min(after_being_alone).min(long) as u64;
+        let fewest = passes.min(after_being_alone).min(long).min(shares) as u64;
         assert!(fewest > seeds / 20, "some of that hardly happens");
     }
 }
@@ -128,7 +130,7 @@ fn a_thousand_waiters_have_their_turns() {
         let end = story[story.len().saturating_sub(40)..].join("\n");
         format!("LOCK_TEST_SEED={seed}: {}\n{end}", outcome.violation.unwrap())
     };
-    let [grants, passes, .., steps] = run_all(seeds, Choices::of_a_crowd, tell).read();
+    let [grants, _, passes, .., steps] = run_all(seeds, Choices::of_a_crowd, tell).read();
     println!("{grants} grants in {steps} steps: {passes} passed on");
     assert!(grants as u64 > 1_000 * seeds, "there was no crowd: {grants} grants");
 }
@@ -160,9 +162,9 @@ fn a_run_depends_on_its_decisions_alone() {
 
 #[test]
 fn each_wrong_variant_is_found_and_shrunk() {
-    for (variant, properties) in Variant::ALL {
+    for (variant, scenario, properties) in Variant::ALL {
         let found = (0..SEEDS_FOR_A_VARIANT).find_map(|seed| {
-            let choices = Choices::seeded_in(variant.scenario(), seed);
+            let choices = Choices::seeded_in(scenario, seed);
             let outcome = simulate(choices, Some(variant));
             let property = outcome.violation.as_ref()?.property;
             properties.contains(&property).then_some((seed, property, outcome.decisions))

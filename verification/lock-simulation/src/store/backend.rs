@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::{
     Attempt, Binding, Bytes, Capabilities, Claim, ClaimRequest, Error, ErrorKind, Fencing,
-    LockBackend, Released, Renewal, Result, Wake,
+    LockBackend, LockKey, Released, Renewal, Result, Seen, Wake,
 };
 use tokio::sync::Notify;
 
@@ -41,6 +41,7 @@ impl LockBackend for Backend {
         can.fencing = Fencing::Durable;
         can.fence_block = true;
         can.detachable = true;
+        can.look = true;
         can
     }
 
@@ -56,6 +57,10 @@ impl LockBackend for Backend {
 
     async fn ping(&self) -> Result<()> {
         Ok(())
+    }
+
+    async fn look(&self, keys: &[LockKey]) -> Result<Vec<Seen>> {
+        self.network.look(self.process, keys).await
     }
 }
 

@@ -3,6 +3,7 @@
 pub(crate) mod backend;
 pub(crate) mod calls;
 pub(crate) mod network;
+mod wrong;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 use lock_core::{
     Attempt, Busy, ClaimRequest, FencingToken, HolderInfo, LockKey, OwnerId, Released, Renewal,
+    Seen,
 };
 use tokio::sync::Notify;
 
@@ -29,11 +31,15 @@ pub(crate) enum Kind {
     Leased,
 }
 
+/// What the label of a reader begins with that has the gate.
+pub(crate) const READS: &str = "~r:";
+
 #[derive(Debug)]
 pub(crate) struct Store {
     pub(crate) kind: Kind,
     world: World,
-    fence: u64,
+    /// The last one of each lock.
+    fences: BTreeMap<LockKey, u64>,
     entries: u64,
     lines: BTreeMap<LockKey, Line>,
 }
@@ -47,6 +53,7 @@ struct Line {
 #[derive(Clone, Debug)]
 struct Entry {
     owner: OwnerId,
+    label: Option<String>,
     /// How many fences it gets.
     fences: u32,
     ttl: u64,
@@ -82,6 +89,7 @@ pub(crate) struct Push {
 pub(crate) struct Me {
     pub(crate) key: LockKey,
     pub(crate) owner: OwnerId,
+    label: Option<String>,
     fences: u32,
     ttl: Duration,
     wait: bool,
@@ -92,9 +100,8 @@ pub(crate) struct Me {
 impl Me {
     pub(crate) fn new(request: &ClaimRequest, push: Push) -> Self {
         let resumed = request.resume.as_ref().map(|resume| resume.fence);
-        let ClaimRequest { key, owner, fences, ttl, wait, .. } = request;
-        let (owner, fences, ttl, wait) = (*owner, *fences, *ttl, *wait);
-        Self { key: key.clone(), owner, fences, ttl, wait, resumed, push }
+        let ClaimRequest { key, owner, label, fences, ttl, wait, .. } = request.clone();
+        Self { key, owner, label, fences, ttl, wait, resumed, push }
     }
 
     fn holds(&self, (holder, fence): &(Entry, FencingToken)) -> bool {
@@ -111,7 +118,8 @@ pub(crate) struct Step<'a> {
 
 impl Store {
     pub(crate) fn new(world: &World, kind: Kind) -> Self {
-        Self { kind, world: world.clone(), fence: 0, entries: 0, lines: BTreeMap::new() }
+        let (fences, lines) = (BTreeMap::new(), BTreeMap::new());
+        Self { kind, world: world.clone(), fences, entries: 0, lines }
     }
 
     /// The holder, and until when it holds.
@@ -119,6 +127,14 @@ impl Store {
         let (Entry { owner, fences, until, .. }, first) = self.lines.get(key)?.holder.as_ref()?;
         let holder = Holder { owner: *owner, first: *first, fences: *fences };
         (*until > self.world.now()).then_some((holder, *until))
+    }
+
+    /// Whether a reader has this gate on its way. Who takes it away lets a writer in beside the reader, which
+    /// does not show that it has ever had it.
+    pub(crate) fn is_passed_by(&self, key: &LockKey) -> bool {
+        let holder = self.lines.get(key).and_then(|line| line.holder.as_ref());
+        let label = holder.and_then(|(holder, _)| holder.label.as_deref());
+        label.is_some_and(|label| label.starts_with(READS))
     }
 
     /// The owners of everything that is there.
@@ -145,7 +161,14 @@ impl Step<'_> {
         self.store.entries += 1;
         let id = self.store.entries;
         let Me { owner, fences, .. } = *me;
-        let entry = Entry { owner, fences, ttl, until: now + ttl, id, push: me.push.clone() };
+        let (label, push) = (me.label.clone(), me.push.clone());
+        let until = if wrong::is_unaware(&self.store.world, label.as_deref()) {
+            now + 1
+        } else {
+            now + ttl
+        };
+        let entry = Entry { owner, label, fences, ttl, until, id, push };
+        let last = self.store.fences.entry(me.key.clone()).or_default();
         let line = self.store.lines.entry(me.key.clone()).or_default();
         match &mut line.holder {
             Some((holder, token)) if holder.owner == me.owner => {
@@ -158,8 +181,8 @@ impl Step<'_> {
             }
             Some((holder, token)) => {
                 if self.store.world.is_wrong(Variant::GrantsTwice) && self.store.world.one_in(2) {
-                    self.store.fence += 1;
-                    let token = token_of(self.store.fence);
+                    *last += 1;
+                    let token = token_of(*last);
                     return (Attempt::Granted { token, valid_for: Some(me.ttl) }, id);
                 }
                 let mut info = HolderInfo::new(holder.owner);
@@ -182,7 +205,7 @@ impl Step<'_> {
                 (Attempt::Busy(busy.with_place(lasts)), place.id)
             }
             None => {
-                let token = next_fences(&mut self.store.fence, me.fences, &self.store.world);
+                let token = next_fences(last, me.fences, &self.store.world);
                 line.holder = Some((entry, token));
                 let valid_for = Some(promised(&self.store.world, me.ttl));
                 (Attempt::Granted { token, valid_for }, id)
@@ -226,6 +249,21 @@ impl Step<'_> {
         if held || had_place { Released::Freed } else { Released::AlreadyGone }
     }
 
+    /// Whether somebody has the lock.
+    pub(crate) fn look(&mut self, key: &LockKey) -> Seen {
+        self.settle(key);
+        wrong::look(&self.store.world, key, self.seen(key))
+    }
+
+    fn seen(&self, key: &LockKey) -> Seen {
+        match self.store.lines.get(key).and_then(|line| line.holder.as_ref()) {
+            Some((holder, first)) => {
+                Seen::Held { fence: Some(*first), label: holder.label.clone() }
+            }
+            None => Seen::Free { floor: self.store.fences.get(key).copied().map(token_of) },
+        }
+    }
+
     /// An operator takes the lock away.
     pub(crate) fn take_away(&mut self, key: &LockKey) {
         self.settle(key);
@@ -239,7 +277,9 @@ impl Step<'_> {
         let now = self.store.world.now();
         let leased = self.store.kind == Kind::Leased;
         let Some(line) = self.store.lines.get_mut(key) else { return };
-        if let Some((old, _)) = line.holder.take_if(|(holder, _)| holder.until <= now) {
+        if let Some((old, _)) = line.holder.take_if(|(holder, _)| holder.until <= now)
+            && !wrong::is_unaware(&self.store.world, old.label.as_deref())
+        {
             self.pushes.push(old.push);
         }
         line.waiters.retain(|waiter| waiter.until > now);
@@ -250,13 +290,14 @@ impl Step<'_> {
                 next.until = now + next.ttl;
             }
             self.pushes.push(next.push.clone());
-            let token = next_fences(&mut self.store.fence, next.fences, &self.store.world);
+            let last = self.store.fences.entry(key.clone()).or_default();
+            let token = next_fences(last, next.fences, &self.store.world);
             line.holder = Some((next, token));
         }
         if line.holder.is_none() {
             self.store.lines.remove(key);
             if self.store.world.is_wrong(Variant::ForgetsFences) {
-                self.store.fence = 0;
+                self.store.fences.remove(key);
             }
         }
     }
@@ -276,7 +317,13 @@ impl Step<'_> {
             let waits = |entry: &&mut Entry| entry.owner == me.owner && me.resumed.is_none();
             held.or_else(|| waiters.iter_mut().find(waits))
         });
-        entry.map_or(Renewal::Lost, act)
+        match entry {
+            Some(entry) => act(entry),
+            None if wrong::is_unaware(&self.store.world, me.label.as_deref()) => {
+                Renewal::Alive { valid_for: Some(me.ttl) }
+            }
+            None => Renewal::Lost,
+        }
     }
 }
 

@@ -1,10 +1,11 @@
 //! The way from a client to the store: requests and replies that are delayed, lost, and late.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lock_core::{Error, ErrorKind, LockKey, OwnerId, Result};
+use lock_core::{Error, ErrorKind, LockKey, OwnerId, Result, Seen};
 use tokio::sync::oneshot;
 
 use crate::observer::Observer;
@@ -37,6 +38,8 @@ struct State {
     store: Store,
     /// Until when each process is cut off.
     cut_until: Vec<Time>,
+    /// What some process saw too early, in a wrong variant.
+    gates: BTreeMap<(usize, LockKey), Seen>,
 }
 
 /// What happens to a request.
@@ -58,7 +61,8 @@ enum Fate {
 impl Network {
     pub(crate) fn new(world: &World, observer: &Observer, kind: Kind, processes: usize) -> Self {
         let store = Store::new(world, kind);
-        let state = Mutex::new(State { store, cut_until: vec![0; processes] });
+        let state = State { store, cut_until: vec![0; processes], gates: BTreeMap::new() };
+        let state = Mutex::new(state);
         Self(Arc::new(Shared { world: world.clone(), observer: observer.clone(), state }))
     }
 
@@ -95,8 +99,11 @@ impl Network {
     pub(crate) fn take_away_any(&self) {
         let keys = self.state().store.keys();
         let Some(key) = keys.get(self.world().below(keys.len())) else { return };
-        let holder = self.state().store.holder(key);
-        if let Some((holder, _)) = holder {
+        let (holder, only_passes) = {
+            let store = &self.state().store;
+            (store.holder(key), store.is_passed_by(key))
+        };
+        if let Some((holder, _)) = holder.filter(|_| !only_passes) {
             // The observer hears of it first: for the others it comes as a surprise.
             self.observer().taken(key, holder);
             self.act(key, |step| step.take_away(key));
@@ -164,10 +171,59 @@ impl Network {
         (key, call): (&LockKey, Call),
         act: impl FnOnce(&mut Step<'_>) -> T + Send + 'static,
     ) -> Result<T> {
+        let key = key.clone();
+        if call == Call::TryAcquire {
+            self.see_gate_of(process, &key);
+        }
+        let what = format!("{key}: {call:?}");
+        self.send(process, &what, move |network| network.act(&key, act)).await
+    }
+
+    /// Looks at these names, sometimes at some of them later than at the others.
+    pub(crate) async fn look(&self, process: usize, keys: &[LockKey]) -> Result<Vec<Seen>> {
+        let first = if self.world().one_in(4) { self.world().below(keys.len()) } else { 0 };
+        let (some, others) = keys.split_at(first);
+        let mut seen = Vec::with_capacity(keys.len());
+        for keys in [some, others].into_iter().filter(|keys| !keys.is_empty()) {
+            let (what, keys) = (format!("a look at {} names", keys.len()), keys.to_vec());
+            let look = move |network: &Self| {
+                let look = |key| {
+                    let seen = network.act(key, |step| step.look(key));
+                    network.seen_before(process, key).unwrap_or(seen)
+                };
+                keys.iter().map(look).collect::<Vec<_>>()
+            };
+            seen.extend(self.send(process, &what, look).await?);
+        }
+        Ok(seen)
+    }
+
+    /// Remembers the gate as it is when a slot beside it is asked for, if that is what readers look at.
+    fn see_gate_of(&self, process: usize, slot: &LockKey) {
+        let Some((whole, _)) = slot.name().split_once("~~r") else { return };
+        if !self.world().is_wrong(Variant::LooksTooEarly) {
+            return;
+        }
+        if let Ok(gate) = LockKey::new(slot.prefix(), format!("{whole}~~g")) {
+            let seen = self.act(&gate, |step| step.look(&gate));
+            self.state().gates.insert((process, gate), seen);
+        }
+    }
+
+    fn seen_before(&self, process: usize, key: &LockKey) -> Option<Seen> {
+        self.state().gates.get(&(process, key.clone())).cloned()
+    }
+
+    async fn send<T: fmt::Debug + Send + 'static>(
+        &self,
+        process: usize,
+        what: &str,
+        act: impl FnOnce(&Self) -> T + Send + 'static,
+    ) -> Result<T> {
         let world = self.world();
         let (reply, answer) = oneshot::channel();
         let (fate, there) = (self.fate(process), self.delay());
-        world.tell(|| format!("process {process} asks for {key}: {call:?}, {fate:?}"));
+        world.tell(|| format!("process {process} asks for {what}, {fate:?}"));
         let arrives = match fate {
             Fate::Arrives => true,
             Fate::Refused => return Err(Error::new(ErrorKind::Unavailable, "refused")),
@@ -176,11 +232,11 @@ impl Network {
         let is_late = arrives && !matches!(fate, Fate::Arrives) && world.one_in(4);
         let there = if is_late { world.duration(LONGEST_TTL) } else { there };
         if arrives {
-            let (network, key) = (self.clone(), key.clone());
+            let network = self.clone();
             let back = self.delay();
             let answers = matches!(fate, Fate::Arrives);
             world.later(there, move || {
-                let answer = network.act(&key, act);
+                let answer = act(&network);
                 network.world().tell(|| format!("  the store did it: {answer:?}"));
                 if answers {
                     // A caller that has left needs no answer.
