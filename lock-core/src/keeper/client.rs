@@ -13,8 +13,8 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::no_answer;
 use super::line::LocalLines;
+use super::no_answer;
 use super::polling::KeeperRuntime;
 use crate::hold::{Defaults, Options};
 use crate::kinds::KindsInUse;
