@@ -66,7 +66,7 @@ pub(super) async fn changed(claim: &mut ClaimSlot) -> Result<()> {
     }
 }
 
-pub(super) fn no_answer(limit: Duration) -> Error {
+pub(crate) fn no_answer(limit: Duration) -> Error {
     Error::new(ErrorKind::NoAnswer, format!("the store did not answer within {limit:?}"))
 }
 

@@ -22,7 +22,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tracing::Instrument as _;
 
-use self::call::{ClaimSlot, no_answer};
+use self::call::ClaimSlot;
 use self::holding::{EndOfKeeper, HeldClaim};
 use self::line::{Cohort, Pass};
 use self::search::Acquisition;
