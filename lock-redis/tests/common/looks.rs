@@ -123,7 +123,7 @@ pub(crate) async fn looks_beside_grants_are_right(clients: Vec<Arc<dyn LockBacke
     let given = Arc::new(AtomicU64::new(0));
     let mut tasks = JoinSet::new();
     for at in 0..clients.len() {
-        let (own, other) = (clients[at].clone(), clients[(at + 1) % clients.len()].clone());
+        let [own, other] = [at, at + 1].map(|at| Arc::clone(&clients[at % clients.len()]));
         let given = Arc::clone(&given);
         tasks.spawn(async move {
             let (mut grants, mut seen) = (0, 0);

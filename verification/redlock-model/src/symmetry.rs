@@ -4,7 +4,7 @@ use std::hash::{Hash, Hasher};
 
 use crate::look::Look;
 use crate::node::{CLIENTS, NODES};
-use crate::rules::{FenceBlock, NodeView};
+use crate::rules::{NodeView, VoteView};
 use crate::set::id;
 use crate::state::{Client, State};
 
@@ -107,11 +107,10 @@ impl State {
 }
 
 /// What a node has shown to a look, with `whose` in the place of the owner.
-fn owned<T>(
-    view: &NodeView<u8>,
-    whose: impl Fn(u8) -> T,
-) -> (u64, Option<(T, Option<(FenceBlock, Option<u64>)>)>) {
-    (view.mark, view.vote.as_ref().map(|vote| (whose(vote.owner), vote.counted)))
+fn owned<T>(view: &NodeView<u8>, whose: impl Fn(u8) -> T) -> NodeView<T> {
+    let vote = view.vote.as_ref();
+    let vote = vote.map(|vote| VoteView { owner: whose(vote.owner), counted: vote.counted });
+    NodeView { mark: view.mark, vote }
 }
 
 impl Client {
