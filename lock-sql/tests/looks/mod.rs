@@ -90,7 +90,8 @@ async fn removed(url: &str, other: &SqlBackend) -> Result<(), String> {
     released(old).await;
     let (last, begun) = (first.get() + u64::from(FENCES) - 1, Instant::now());
     loop {
-        assert!(begun.elapsed() < Duration::from_secs(60), "the row is still there");
+        // A sweep that has failed on a busy machine comes again after a minute.
+        assert!(begun.elapsed() < Duration::from_secs(150), "the row is still there");
         // A grant begins a sweep when one is due.
         released(taken(&sweeping, "young", TTL).await.0).await;
         tokio::time::sleep(Duration::from_millis(100)).await;
