@@ -9,10 +9,11 @@ pub enum Seen {
     /// Somebody has the lock: a holder, or a waiter whom the store has handed it and who may not know
     /// yet.
     Held {
-        /// The fencing token of the hold, the first one of a block; `None` for a client of another kind,
-        /// which has none.
+        /// The fencing token of the hold, the first one of a block. `None` for a client of another kind,
+        /// which has none, and where the store cannot be certain of it, such as while an attempt is under
+        /// way.
         fence: Option<FencingToken>,
-        /// The label of the holder.
+        /// The label of the holder. It may be missing until the holder knows of its grant.
         label: Option<String>,
     },
     /// Nobody has it.

@@ -68,8 +68,10 @@
 //!   linearizable: it shows every grant, release and end of a lease that the store had carried out before the
 //!   look began, whoever's, and nothing that happened after it ended. A name counts as held from its grant,
 //!   also where the store has handed it to a waiter that does not know it yet; a place in a queue behind
-//!   another is no hold. A look writes nothing, wakes nobody, and takes as many requests for one name as for
-//!   64. The names need not be seen at one moment.
+//!   another is no hold. An attempt that is under way may be shown as a hold, without a fence unless it will
+//!   have that very one; the label may be missing until the holder knows of its grant. A look changes
+//!   nothing, wakes nobody, and takes as many round trips for one name as for 64. The names need not be seen
+//!   at one moment.
 //!
 //! # Cohorts
 //!

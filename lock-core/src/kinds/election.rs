@@ -449,7 +449,7 @@ pub struct Leader {
     /// Its term; `None` if a client of another kind has the lock, which has no fencing token.
     pub term: Option<FencingToken>,
     /// The value with which it campaigned: that of this very term. `None` if a client of another kind
-    /// has the lock.
+    /// has the lock, and on some stores until the leader knows that it was elected.
     pub value: Option<String>,
 }
 

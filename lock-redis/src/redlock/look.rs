@@ -124,9 +124,7 @@ impl Looking<'_> {
         match rules::sight(nodes, *given, &views) {
             Sight::Free { floor } => Some(Ok(Seen::Free { floor: FencingToken::new(floor).ok() })),
             Sight::Held { owner, first } => Some(held(votes(), Some(&owner), first)),
-            Sight::MayBeHeld { owner, first } if is_last => {
-                Some(held(votes(), owner.as_ref(), first))
-            }
+            Sight::MayBeHeld { owner } if is_last => Some(held(votes(), owner.as_ref(), None)),
             Sight::NoFloor if is_last => Some(Err(no_floor(answers))),
             Sight::MayBeHeld { .. } | Sight::NoFloor => None,
         }

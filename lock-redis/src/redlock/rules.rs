@@ -172,9 +172,9 @@ impl<O> NodeView<O> {
 pub(crate) enum Sight<O> {
     /// A quorum shows this owner, and this first fence if the owner has any.
     Held { owner: O, first: Option<u64> },
-    /// Somebody may have it, or be about to get it: if so, then this owner and with this first fence, where only one is
-    /// possible.
-    MayBeHeld { owner: Option<O>, first: Option<u64> },
+    /// Somebody may have it, or be about to get it: if so, then this owner, where only one is possible. Which fence it
+    /// has is not known: an attempt under way may end with a greater one.
+    MayBeHeld { owner: Option<O> },
     /// Nobody has it.
     Free { floor: u64 },
     /// Nobody has it, and no number is known to part the fences that were given from those to come.
@@ -241,10 +241,10 @@ pub(crate) fn sight<O: Clone + PartialEq>(
             if is_certain {
                 Sight::Held { owner, first }
             } else {
-                Sight::MayBeHeld { owner: Some(owner), first }
+                Sight::MayBeHeld { owner: Some(owner) }
             }
         }
-        _ => Sight::MayBeHeld { owner: None, first: None },
+        _ => Sight::MayBeHeld { owner: None },
     }
 }
 
@@ -398,7 +398,7 @@ mod tests {
     #[test]
     fn a_look_tells_a_holder_from_who_may_be_one() {
         let held = |owner, first| Sight::Held { owner, first };
-        let maybe = |owner, first| Sight::MayBeHeld { owner, first };
+        let maybe = |owner| Sight::MayBeHeld { owner };
         let a = |last| voted(20, 'a', last, None);
         for (views, sight) in [
             (vec![a(10), a(10)], held('a', Some(9))),
@@ -406,20 +406,20 @@ mod tests {
             (vec![a(10), a(10), foreign(20, 'x')], held('a', Some(9))),
             (vec![foreign(20, 'x'), foreign(20, 'x'), free(20)], held('x', None)),
             // The third one may show either.
-            (vec![a(10), a(12)], maybe(Some('a'), None)),
-            (vec![a(10), a(12), free(20)], maybe(Some('a'), None)),
-            (vec![a(10), free(20)], maybe(Some('a'), Some(9))),
-            (vec![a(10), foreign(20, 'x')], maybe(None, None)),
-            (vec![foreign(20, 'x'), free(20)], maybe(Some('x'), None)),
+            (vec![a(10), a(12)], maybe(Some('a'))),
+            (vec![a(10), a(12), free(20)], maybe(Some('a'))),
+            (vec![a(10), free(20)], maybe(Some('a'))),
+            (vec![a(10), foreign(20, 'x')], maybe(None)),
+            (vec![foreign(20, 'x'), free(20)], maybe(Some('x'))),
             // Those that joined late count where a renewal has adopted them.
-            (vec![a(10), voted(20, 'a', 12, Some(10))], maybe(Some('a'), None)),
+            (vec![a(10), voted(20, 'a', 12, Some(10))], maybe(Some('a'))),
             (vec![a(10), voted(20, 'a', 12, Some(10)), free(20)], held('a', Some(9))),
         ] {
             assert_eq!(seen(3, &views), sight, "{views:?}");
         }
         let three = [a(10), a(10), a(10)];
         assert_eq!(seen(5, &three), held('a', Some(9)));
-        assert_eq!(seen(5, &[a(10), a(10), free(20)]), maybe(Some('a'), Some(9)));
+        assert_eq!(seen(5, &[a(10), a(10), free(20)]), maybe(Some('a')));
         assert_eq!(
             seen(5, &[a(10), a(10), free(20), free(20), free(20)]),
             Sight::Free { floor: 20 }
@@ -440,7 +440,7 @@ mod tests {
             // What is left of a hold that is over: no other quorum counts less.
             (vec![free(10), free(10), a(10, 10)], floor(10)),
             // The same, or an attempt that the first node may still vote for.
-            (vec![free(3), free(12), a(10, 10)], Sight::MayBeHeld { owner: None, first: None }),
+            (vec![free(3), free(12), a(10, 10)], Sight::MayBeHeld { owner: None }),
             (vec![free(3), free(4), a(10, 10)], floor(4)),
             (vec![free(11), free(12), a(12, 10)], floor(11)),
             (vec![free(3), free(12), foreign(10, 'x')], floor(10)),

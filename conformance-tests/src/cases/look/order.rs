@@ -79,10 +79,10 @@ async fn c18_of_two_that_take_and_look_one_sees_the_other(cx: Cx) -> Check {
             }
             // Whoever is seen is the one of this round.
             if !is_free(&seen[slot]) {
-                reader.is_shown(&cx, &seen[slot], &format!("in round {round}"))?;
+                reader.is_shown_early(&cx, &seen[slot], &format!("in round {round}"))?;
             }
             if !is_free(&gate_seen[0]) {
-                writer.is_shown(&cx, &gate_seen[0], &format!("in round {round}"))?;
+                writer.is_shown_early(&cx, &gate_seen[0], &format!("in round {round}"))?;
             }
         }
         for (mut holding, _) in done.into_iter().chain([(writer, Vec::new())]) {

@@ -111,10 +111,12 @@ impl Holding {
         }
     }
 
-    /// As [`is_shown`](Self::is_shown), where its holder did not know of the grant yet: its label may be missing.
+    /// As [`is_shown`](Self::is_shown), where its holder did not know of the grant yet: its label may be missing, and
+    /// its token, if the attempt was under way.
     pub(crate) fn is_shown_early(&self, cx: &Cx, seen: &Seen, when: &str) -> Check {
         let fence = Some(self.fence);
         match seen {
+            Seen::Held { fence: None, .. } => Ok(()),
             Seen::Held { fence: shown, label: None } if *shown == fence => Ok(()),
             seen => self.is_shown(cx, seen, when),
         }

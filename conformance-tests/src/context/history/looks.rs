@@ -21,6 +21,11 @@ impl LookRecord {
         }
     }
 
+    /// Whether it shows a holder, and no token: of one that has not got the lock yet, as far as the store knows.
+    fn is_undecided(&self) -> bool {
+        matches!(self.seen, Seen::Held { fence: None, .. })
+    }
+
     /// The greatest token that was given at the moment that it shows, as far as it says.
     fn last(&self) -> u64 {
         match &self.seen {
@@ -33,11 +38,19 @@ impl LookRecord {
 
     /// Whether the hold that it shows is one of these, if it shows one.
     pub(crate) fn is_of(&self, holds: &[HoldRecord]) -> bool {
+        if self.is_undecided() {
+            return holds
+                .iter()
+                .any(|hold| hold.invoked <= self.ended && hold.granted > self.begun);
+        }
         self.held().is_none_or(|fence| holds.iter().any(|hold| hold.fence == fence))
     }
 
     /// What is wrong with it, if there was this hold, whose label is the number of its client.
     fn misses(&self, hold: &HoldRecord) -> Option<&'static str> {
+        if self.is_undecided() {
+            return None;
+        }
         if self.held() == Some(hold.fence) {
             let label = hold.client.to_string();
             let is_labelled = match &self.seen {
@@ -62,6 +75,9 @@ impl LookRecord {
 
     /// Whether it shows an earlier state than one that was over before it began.
     fn is_behind(&self, earlier: &Self) -> bool {
+        if self.is_undecided() || earlier.is_undecided() {
+            return false;
+        }
         match (earlier.held(), self.held()) {
             // A floor may be anywhere between two tokens.
             (None, None) => false,
