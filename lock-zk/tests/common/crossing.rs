@@ -4,7 +4,9 @@
 use std::collections::HashSet;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, tcp};
@@ -20,6 +22,8 @@ pub(crate) const EXISTS: i32 = 3;
 pub(crate) const LIST: i32 = 12;
 /// The end of the path of the base of the fences.
 const BASE: &[u8] = b"/%fence";
+/// What stands in the place of a request's number where a server reports a change.
+const EVENT: i32 = -1;
 /// What a server answers to a request that has waited too long in it (`ThrottledOp`).
 const THROTTLED: i32 = -127;
 
@@ -114,7 +118,8 @@ impl Crossing {
         self.plan.lock().unwrap().is_behind = true;
     }
 
-    /// Holds up the next request of this kind after `passing` others, and what is sent after it.
+    /// Holds up the next request of this kind after `passing` others, and what is sent after it. It has arrived when what
+    /// was sent before it was answered.
     pub(crate) fn hold(&self, kind: i32, passing: usize) -> Held {
         let ((coming, arrived), (going_on, goes_on)) = (oneshot::channel(), oneshot::channel());
         self.plan.lock().unwrap().holds = Some(Hold { kind, passing, arrived: coming, goes_on });
@@ -146,6 +151,7 @@ async fn accept(listener: TcpListener, plan: Arc<Mutex<Plan>>) {
 /// others have a number of their own.
 async fn carry(client: TcpStream, plan: &Mutex<Plan>) -> io::Result<()> {
     let (refused, read) = (Mutex::new(HashSet::new()), Mutex::new(HashSet::new()));
+    let unanswered = AtomicUsize::new(0);
     let (mut from_client, mut to_client) = client.into_split();
     let handshake = frame(&mut from_client).await?;
     let server = {
@@ -160,6 +166,10 @@ async fn carry(client: TcpStream, plan: &Mutex<Plan>) -> io::Result<()> {
             let request = frame(&mut from_client).await?;
             let hold = plan.lock().unwrap().hold_of(number(&request, 4));
             if let Some(hold) = hold {
+                // The server has done what was asked before.
+                while unanswered.load(Ordering::Relaxed) > 0 {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
                 let _ = hold.arrived.send(());
                 let _ = hold.goes_on.await;
             }
@@ -176,6 +186,7 @@ async fn carry(client: TcpStream, plan: &Mutex<Plan>) -> io::Result<()> {
             {
                 read.lock().unwrap().insert(number(&request, 0));
             }
+            unanswered.fetch_add(1, Ordering::Relaxed);
             send(&mut to_server, &request).await?;
         }
     };
@@ -184,6 +195,9 @@ async fn carry(client: TcpStream, plan: &Mutex<Plan>) -> io::Result<()> {
         send(&mut to_client, &handshake).await?;
         loop {
             let mut reply = frame(&mut from_server).await?;
+            if number(&reply, 0) != EVENT {
+                unanswered.fetch_sub(1, Ordering::Relaxed);
+            }
             if refused.lock().unwrap().remove(&number(&reply, 0)) {
                 reply[12..16].copy_from_slice(&THROTTLED.to_be_bytes());
             }
