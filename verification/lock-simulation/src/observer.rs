@@ -8,7 +8,7 @@ use lock_core::{FencingToken, Held, LockKey, LockState, OwnerId};
 
 use crate::choices::Scenario;
 use crate::property::{Property, Violation};
-use crate::sharing::{Share, Sharers};
+use crate::sharing::{Share, Sharers, Wish};
 use crate::store::Holder;
 use crate::world::{Current, Time, World, nanos};
 
@@ -218,6 +218,16 @@ impl Observer {
         left.for_each(|hold| hold.has_left = true);
     }
 
+    /// A task begins to wait for its share of a name.
+    pub(crate) fn waits_for_share(&self, key: &LockKey, wish: Wish) {
+        self.state().sharers.waits(key, wish);
+    }
+
+    /// It no longer waits.
+    pub(crate) fn waits_for_no_share(&self, key: &LockKey, wish: Wish) {
+        self.state().sharers.waits_no_longer(key, wish);
+    }
+
     /// A task has got its share of a name.
     pub(crate) fn shares(&self, held: &Held, share: Share) {
         let mut state = self.state();
@@ -249,6 +259,9 @@ impl Observer {
         let now = self.world.now();
         let passes_on = self.world.has(Scenario::COHORTS);
         let mut state = self.state();
+        if let Err(violation) = state.sharers.look_for_starvation(now) {
+            self.world.violated(violation);
+        }
         let mut idle_since = std::mem::take(&mut state.idle_since);
         idle_since.retain(|key, _| state.is_wanted_and_unused(key, passes_on));
         for key in state.waiting.keys().filter(|key| state.is_wanted_and_unused(key, passes_on)) {

@@ -10,7 +10,8 @@ use crate::choices::Scenario;
 pub enum Property {
     /// Two clients never believe at once that they hold a lock.
     OneHolder,
-    /// Permits are of one holder each, and nobody writes while another reads or writes.
+    /// Permits are of one holder each, nobody writes while another reads or writes, and a release ends what is
+    /// released and nothing else.
     Sharing,
     /// A fence is greater than each that was given before its acquisition began.
     RisingFences,
@@ -97,13 +98,16 @@ pub enum Variant {
     FloorTooLow,
     /// A look shows a floor that is the next writer's fence.
     FloorTooHigh,
+    /// The store confirms the release of a turnstile and keeps it for an hour: a task that has its permit is still
+    /// the first waiter, and its turn lasts as long as a lock.
+    KeepsTurns,
     /// A reader goes on without the gate that it has lost.
     EndsReadersTurns,
 }
 
 impl Variant {
     /// All of them, what a run must have besides the ordinary to show them, and what each must break.
-    pub const ALL: [(Self, Scenario, &[Property]); 24] = {
+    pub const ALL: [(Self, Scenario, &[Property]); 25] = {
         use Property::{
             LegalCalls, LossInTime, NoLeftovers, NoStarvation, OneHolder, RisingFences, Sharing,
             ValidNoLonger,
@@ -126,6 +130,7 @@ impl Variant {
             (Self::ForgetsFences, KINDS, &[RisingFences]),
             (Self::PromisesTooMuch, KINDS, &[ValidNoLonger]),
             (Self::KeepsPlaces, KINDS, &[NoLeftovers, NoStarvation]),
+            (Self::KeepsTurns, KINDS, &[NoLeftovers, NoStarvation]),
             (Self::SeesNoWriter, KINDS, &[Sharing]),
             (Self::SeesNoReader, KINDS, &[Sharing]),
             (Self::SeesSomeReaders, KINDS, &[Sharing]),

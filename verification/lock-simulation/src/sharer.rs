@@ -3,15 +3,16 @@
 use std::time::Duration;
 
 use lock_core::kinds::{Permit, ReadGuard, RwLock, Semaphore, WriteGuard};
-use lock_core::{Held, Result};
+use lock_core::{Held, LockKey, LockState, LostReason, Result};
 
 use crate::choices::Scenario;
-use crate::sharing::Share;
+use crate::property::{Property, Violation};
+use crate::sharing::{Share, Wish};
 use crate::store::network::{LONG_TTL, LONGEST_TTL};
 use crate::user::User;
 
 /// Within what time all of them have their turns when there are no faults.
-pub(crate) const ALL_TURNS: Duration = Duration::from_secs(20);
+pub(crate) const ALL_TURNS: Duration = Duration::from_secs(8);
 
 /// The longest work of one of them when there are no faults.
 const BRIEF: Duration = Duration::from_millis(200);
@@ -40,6 +41,13 @@ macro_rules! each {
 }
 
 impl Wanted {
+    fn wish(&self) -> (LockKey, Wish) {
+        match self {
+            Self::Permit(lock) => (lock.key().clone(), Wish::Permit { of: lock.permits() }),
+            Self::Read(lock) | Self::Write(lock) => (lock.key().clone(), Wish::ReadOrWrite),
+        }
+    }
+
     async fn acquire(&self) -> Result<Guard> {
         each!(self, acquire, read, write)
     }
@@ -112,14 +120,30 @@ impl User {
     /// Takes a permit, reads or writes, and gives it up, each in one of the ways that there are.
     pub(crate) async fn share(&self) {
         let Ok(wanted) = self.wanted() else { return };
-        let Some(guard) = self.take_share(&wanted).await else { return };
+        let (key, wish) = wanted.wish();
+        self.network.observer().waits_for_share(&key, wish);
+        let guard = self.take_share(&wanted).await;
+        self.network.observer().waits_for_no_share(&key, wish);
+        let Some(guard) = guard else { return };
         let Ok(token) = guard.held().token() else { return };
         let share = guard.share(self.permits);
         self.world().tell(|| format!("a task has {share:?} with token {token}"));
         self.network.observer().shares(guard.held(), share);
+        let view = guard.held().clone();
         self.work_on(&guard).await;
+        // Others of the process may share the hold.
+        if view.state() == LockState::Lost(LostReason::Released) {
+            self.is_wrong(format!("{share:?} with token {token} was ended by a release of others"));
+        }
         self.give_up_share(guard).await;
+        if !matches!(view.state(), LockState::Lost(_)) {
+            self.is_wrong(format!("{share:?} with token {token} is believed after its release"));
+        }
         self.world().tell(|| format!("a task has given up {share:?} with token {token}"));
+    }
+
+    fn is_wrong(&self, what: String) {
+        self.world().violated(Violation::new(Property::Sharing, what));
     }
 
     fn wanted(&self) -> Result<Wanted> {

@@ -1,10 +1,12 @@
 //! Compares what those believe who share a name with each other, and with what the store has.
 
 use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
 
 use lock_core::{FenceCheck, FencingToken, Held, LockKey, LockState, OwnerId};
 
 use crate::property::{Property, Violation};
+use crate::world::{Time, nanos};
 
 /// What a task has of a name that it shares with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +38,22 @@ pub(crate) struct Sharers {
     greatest: BTreeMap<(LockKey, u32), FencingToken>,
     /// What is read and written.
     registers: BTreeMap<LockKey, Register>,
+    /// Who waits for each name, and for which share of it.
+    waiting: Vec<(LockKey, Wish)>,
+    /// Since when one of them waits for what nobody has.
+    idle_since: BTreeMap<(LockKey, Wish), Time>,
 }
+
+/// What a task waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Wish {
+    Permit { of: u32 },
+    ReadOrWrite,
+}
+
+/// How long a permit, or a name that nobody reads or writes, may be waited for when there are no faults: several of
+/// the longest pauses between two polls, one for each step.
+const IDLE: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 struct Hold {
@@ -123,6 +140,43 @@ impl Sharers {
         let register = self.registers.entry(held.key().clone()).or_default();
         let admitted = register.admit(share, token);
         admitted.map_err(|what| Violation::new(Property::RisingFences, what))
+    }
+
+    /// A task begins to wait.
+    pub(crate) fn waits(&mut self, key: &LockKey, wish: Wish) {
+        self.waiting.push((key.clone(), wish));
+    }
+
+    /// It no longer waits.
+    pub(crate) fn waits_no_longer(&mut self, key: &LockKey, wish: Wish) {
+        let mut waiting = self.waiting.iter();
+        if let Some(at) = waiting.position(|(waiting, other)| waiting == key && *other == wish) {
+            self.waiting.swap_remove(at);
+        }
+    }
+
+    /// Without faults, nobody waits for long for what nobody has.
+    pub(crate) fn look_for_starvation(&mut self, now: Time) -> Result<(), Violation> {
+        let mut idle_since = std::mem::take(&mut self.idle_since);
+        idle_since.retain(|wanted, _| self.waiting.contains(wanted) && self.has_room(wanted));
+        for wanted in self.waiting.iter().filter(|wanted| self.has_room(wanted)) {
+            let since = *idle_since.entry(wanted.clone()).or_insert(now);
+            if now - since > nanos(IDLE) {
+                let what = format!("{:?} of {} is waited for and unused", wanted.1, wanted.0);
+                return Err(Violation::new(Property::NoStarvation, what));
+            }
+        }
+        self.idle_since = idle_since;
+        Ok(())
+    }
+
+    fn has_room(&self, (key, wish): &(LockKey, Wish)) -> bool {
+        let shares = self.holds.iter().filter(|hold| hold.held.key() == key);
+        let is_permit = |hold: &&Hold| matches!(hold.share, Share::Permit { .. });
+        match wish {
+            Wish::Permit { of } => shares.filter(is_permit).count() < *of as usize,
+            Wish::ReadOrWrite => shares.filter(|hold| !is_permit(hold)).count() == 0,
+        }
     }
 
     /// The store has ended the hold of this owner.

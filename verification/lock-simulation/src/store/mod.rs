@@ -242,7 +242,10 @@ impl Step<'_> {
         let had_place = line.waiters.iter().any(waits);
         line.waiters.retain(|entry| keeps_places || !waits(entry));
         let held = line.holder.as_ref().is_some_and(|holder| me.holds(holder));
-        if held && !(keeps_holds && waiting == 0) {
+        if held && wrong::keeps_turn(&self.store.world, &me.key) {
+            let until = self.store.world.now() + nanos(network::LONG_TTL);
+            line.holder.iter_mut().for_each(|(holder, _)| holder.until = until);
+        } else if held && !(keeps_holds && waiting == 0) {
             line.holder = None;
         }
         self.settle(&me.key);

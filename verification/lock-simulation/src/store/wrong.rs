@@ -44,3 +44,8 @@ pub(super) fn look(world: &World, key: &LockKey, seen: Seen) -> Seen {
 pub(super) fn is_unaware(world: &World, label: Option<&str>) -> bool {
     world.is_wrong(Variant::EndsReadersTurns) && label.is_some_and(|label| label.starts_with(READS))
 }
+
+/// Whether this is a turnstile that is kept.
+pub(super) fn keeps_turn(world: &World, key: &LockKey) -> bool {
+    world.is_wrong(Variant::KeepsTurns) && key.name().ends_with("~~pt")
+}
