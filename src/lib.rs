@@ -4,6 +4,10 @@
 //! [docs/guarantees.md]: https://docs.rs/crate/distlock/latest/source/docs/guarantees.md
 //! [docs/guide/errors.md]: https://docs.rs/crate/distlock/latest/source/docs/guide/errors.md
 //! [docs/guide/stores.md]: https://docs.rs/crate/distlock/latest/source/docs/guide/stores.md
+//! [docs/guide/semaphores.md]: https://docs.rs/crate/distlock/latest/source/docs/guide/semaphores.md
+//! [docs/guide/readers-and-writers.md]: https://docs.rs/crate/distlock/latest/source/docs/guide/readers-and-writers.md
+//! [docs/guide/several-names.md]: https://docs.rs/crate/distlock/latest/source/docs/guide/several-names.md
+//! [docs/guide/election.md]: https://docs.rs/crate/distlock/latest/source/docs/guide/election.md
 //! [docs/guide/observability.md]: https://docs.rs/crate/distlock/latest/source/docs/guide/observability.md
 //! [docs/testing.md]: https://docs.rs/crate/distlock/latest/source/docs/testing.md
 //! [docs/api.md]: https://docs.rs/crate/distlock/latest/source/docs/api.md
@@ -85,6 +89,10 @@ pub use lock_zk as zookeeper;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/guide/quick-start.md")]
 #[doc = include_str!("../docs/guide/fencing.md")]
+#[doc = include_str!("../docs/guide/semaphores.md")]
+#[doc = include_str!("../docs/guide/readers-and-writers.md")]
+#[doc = include_str!("../docs/guide/several-names.md")]
+#[doc = include_str!("../docs/guide/election.md")]
 #[doc = include_str!("../docs/guide/choosing-a-store.md")]
 #[cfg_attr(feature = "metrics", doc = include_str!("../docs/guide/observability.md"))]
 mod guide {}

@@ -208,6 +208,16 @@ pub(crate) struct RunArgs {
     pub(crate) names: Vec<String>,
     #[command(flatten)]
     pub(crate) want: WantArgs,
+    /// Take one of this many permits of the name, so that at most this many commands run at a time. The
+    /// number of the permit, from 0, is in $DISTLOCK_SLOT
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256), conflicts_with_all = ["read", "write"])]
+    pub(crate) permits: Option<u32>,
+    /// Run beside others with --read, while nobody runs with --write
+    #[arg(long, conflicts_with = "write")]
+    pub(crate) read: bool,
+    /// Run while nobody else runs with --read or --write
+    #[arg(long)]
+    pub(crate) write: bool,
     /// Stop the command when it has held the lock this long
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) max_hold: Option<Duration>,

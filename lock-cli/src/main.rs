@@ -6,7 +6,8 @@
 //! - `args` — the command line
 //! - `store` — choosing the store, and opening it
 //! - `run` — `run`: take the locks, run the command under them, release them
-//! - `waiting` — asking for a lock, and what is shown meanwhile
+//! - `wanted` — what can be asked for: a lock, a permit, to read, to write
+//! - `waiting` — asking for it, and what is shown meanwhile
 //! - `held_locks` — the locks that a command runs under, as one
 //! - `hold_machine` — what happens to a command whose lease ends; pure
 //! - `supervisor` — the process that ends the command, and how `run` talks to it

@@ -96,7 +96,16 @@ impl OpenStore {
     /// A lock of this store, with its time to live if one was given.
     pub(crate) fn lock(&self, name: &str, ttl: Option<Duration>) -> Result<Lock, ExitError> {
         let lock = self.locks.named(name)?;
-        let Some(ttl) = ttl else { return Ok(lock) };
+        self.check_ttl(ttl)?;
+        Ok(match ttl {
+            Some(ttl) => lock.ttl(ttl),
+            None => lock,
+        })
+    }
+
+    /// Refuses a time to live that is shorter than what this store keeps.
+    pub(crate) fn check_ttl(&self, ttl: Option<Duration>) -> Result<(), ExitError> {
+        let Some(ttl) = ttl else { return Ok(()) };
         let least = self.locks.capabilities().min_ttl;
         if ttl < least {
             return Err(ExitError::usage(format!(
@@ -107,7 +116,7 @@ impl OpenStore {
             ))
             .with_hint("a longer --ttl only makes others wait longer if this machine dies"));
         }
-        Ok(lock.ttl(ttl))
+        Ok(())
     }
 
     /// An answer of the store, with a hint where the store is to blame.

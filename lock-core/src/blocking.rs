@@ -30,9 +30,10 @@ const PULSE: Duration = Duration::from_secs(3);
 /// [`Lock::acquire_blocking`](crate::Lock::acquire_blocking), it is not for async code.
 ///
 /// ```
-/// use lock_core::{Locks, blocking, testing::MemoryBackend};
+/// # use lock_core as distlock;
+/// use distlock::{Locks, blocking, testing::MemoryBackend};
 ///
-/// fn main() -> lock_core::Result<()> {
+/// fn main() -> distlock::Result<()> {
 ///     let locks = Locks::new(MemoryBackend::queued());
 ///     let info = blocking::run(async move { locks.inspect("order:42").await })?;
 ///     assert!(info.is_none());

@@ -30,8 +30,9 @@
 //!   matters to the next test, use another name or another store, or end with `close`.
 //!
 //! ```
+//! # use lock_core as distlock;
 //! use std::time::Duration;
-//! use lock_core::{LockState, LostReason, testing};
+//! use distlock::{LockState, LostReason, testing};
 //!
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
 //! let clock = testing::ManualClock::default();

@@ -5,10 +5,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use distlock::clock::ClockInstant;
-use distlock::{Lock, LockGuard, LockState, LostReason};
+use distlock::{LockState, LostReason};
 
 use super::hold_machine::StopReason;
 use super::waiting::{self, StoreSession};
+use super::wanted::{Hold, Wanted as _, Wish};
 use crate::args::RunArgs;
 use crate::exit::{ExitError, code};
 use crate::output::quoted;
@@ -18,7 +19,7 @@ use crate::store::OpenStore;
 #[derive(Default)]
 pub(super) struct HeldLocks {
     /// In the order in which they were taken.
-    guards: Vec<LockGuard>,
+    guards: Vec<Hold>,
 }
 
 /// Errors in the names that can be found without the store.
@@ -40,12 +41,12 @@ impl HeldLocks {
         session: &mut StoreSession,
         given_up: &mut Self,
     ) -> Result<(), ExitError> {
-        for lock in locks(args, &session.store)? {
-            let mut waiting = pin!(waiting::acquire(&args.want, session, &lock));
+        for wish in wishes(args, &session.store)? {
+            let mut waiting = pin!(waiting::acquire(&args.want, session, &wish));
             let guard = tokio::select! {
                 biased;
                 reason = given_up.lost() => {
-                    return Err(given_up.lost_meanwhile(reason, lock.key().name()));
+                    return Err(given_up.lost_meanwhile(reason, wish.name()));
                 }
                 guard = &mut waiting => guard?,
             };
@@ -55,15 +56,12 @@ impl HeldLocks {
     }
 
     /// The hold of each of `names`, in that order.
-    pub(super) fn in_order<'a>(
-        &'a self,
-        names: &'a [String],
-    ) -> impl Iterator<Item = &'a LockGuard> {
+    pub(super) fn in_order<'a>(&'a self, names: &'a [String]) -> impl Iterator<Item = &'a Hold> {
         names.iter().filter_map(|name| self.guards.iter().find(|guard| guard.key().name() == name))
     }
 
     /// The last one first.
-    pub(super) fn into_reverse(self) -> impl Iterator<Item = LockGuard> {
+    pub(super) fn into_reverse(self) -> impl Iterator<Item = Hold> {
         self.guards.into_iter().rev()
     }
 
@@ -104,7 +102,7 @@ impl HeldLocks {
 
     /// The lock that ended the hold, or would be the first to: for messages.
     pub(super) fn weakest(&self) -> &str {
-        let lost = |guard: &&LockGuard| matches!(guard.state(), LockState::Lost(_));
+        let lost = |guard: &&Hold| matches!(guard.state(), LockState::Lost(_));
         let first = || self.guards.iter().min_by_key(|guard| guard.valid_until());
         let weakest = self.guards.iter().find(lost).or_else(first);
         weakest.map_or("", |guard| guard.key().name())
@@ -119,18 +117,18 @@ impl HeldLocks {
 }
 
 /// All locks that are wanted, in the order in which they are taken. Nothing is sent yet.
-fn locks(args: &RunArgs, store: &OpenStore) -> Result<Vec<Lock>, ExitError> {
+fn wishes(args: &RunArgs, store: &OpenStore) -> Result<Vec<Wish>, ExitError> {
     let mut names: Vec<_> = args.names.iter().collect();
     names.sort_unstable();
-    let locks = names.into_iter().map(|name| waiting::lock(name, &args.want, store));
-    let mut locks = locks.collect::<Result<Vec<_>, _>>()?;
+    let wishes = names.into_iter().map(|name| Wish::new(name, args, store));
+    let mut wishes = wishes.collect::<Result<Vec<_>, _>>()?;
     if let Some(limit) = args.max_hold
-        && let Some(last) = locks.pop()
+        && let Some(last) = wishes.pop()
     {
         // We ask the command to stop at the limit, and the locks are held until it has. The cap
         // applies if we cannot. The others are held for longer, by the time it takes to get this one.
         let cap = limit.saturating_add(args.kill_after).saturating_add(Duration::from_secs(1));
-        locks.push(last.max_hold(cap));
+        wishes.push(last.max_hold(cap));
     }
-    Ok(locks)
+    Ok(wishes)
 }

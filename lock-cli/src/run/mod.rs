@@ -4,13 +4,14 @@ mod held_locks;
 pub(crate) mod hold_machine;
 pub(crate) mod supervisor;
 pub(crate) mod waiting;
+pub(crate) mod wanted;
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use distlock::clock::{Clock, ClockInstant};
-use distlock::{Error, ErrorKind, LockGuard, LostReason};
+use distlock::{Error, ErrorKind, LostReason};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -20,6 +21,7 @@ use self::hold_machine::{HoldAction, HoldEnd, HoldEvent, HoldMachine, StopReason
 use self::supervisor::handle::SupervisorHandle;
 use self::supervisor::protocol::CommandExit;
 use self::waiting::StoreSession;
+use self::wanted::Hold;
 use crate::args::{OnLost, RunArgs};
 use crate::exit::{ExitError, code};
 use crate::output::{millis, quoted, rfc3339, short};
@@ -189,22 +191,28 @@ fn environment(
     args: &RunArgs,
     store: &OpenStore,
     held: &HeldLocks,
-) -> Result<[(&'static str, String); 5], ExitError> {
+) -> Result<Vec<(&'static str, String)>, ExitError> {
     let ends = held.in_order(&args.names).map(|guard| guard.valid_until_wall_clock());
-    Ok([
+    let mut environment = vec![
         ("DISTLOCK_NAME", args.names.join("\n")),
         ("DISTLOCK_FENCE", in_lines(args, held, |guard| Ok(guard.token()?.to_string()))?),
         ("DISTLOCK_VALID_UNTIL", ends.min().map(rfc3339).unwrap_or_default()),
         ("DISTLOCK_TTL_MS", millis(held.ttl()).to_string()),
         ("DISTLOCK_BACKEND", store.locks.backend_name().to_owned()),
-    ])
+    ];
+    if args.permits.is_some() {
+        let slots = held.in_order(&args.names).filter_map(Hold::slot);
+        let slots: Vec<_> = slots.map(|slot| slot.to_string()).collect();
+        environment.push(("DISTLOCK_SLOT", slots.join("\n")));
+    }
+    Ok(environment)
 }
 
 /// The words of several locks are on lines of their own, in the order in which the locks were given.
 fn in_lines(
     args: &RunArgs,
     held: &HeldLocks,
-    word: impl Fn(&LockGuard) -> Result<String, ExitError>,
+    word: impl Fn(&Hold) -> Result<String, ExitError>,
 ) -> Result<String, ExitError> {
     let words: Result<Vec<_>, _> = held.in_order(&args.names).map(word).collect();
     Ok(words?.join("\n"))

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use distlock::clock::{Clock, ClockInstant, SystemClock};
-use distlock::{Error, ErrorKind, HolderInfo, Lock, LockGuard};
+use distlock::{Error, ErrorKind, HolderInfo, Lock};
 use serde_json::json;
 
+use super::wanted::Wanted;
 use crate::args::WantArgs;
 use crate::exit::{ExitError, code};
 use crate::output::holder;
@@ -101,15 +102,15 @@ pub(crate) fn lock(name: &str, want: &WantArgs, store: &OpenStore) -> Result<Loc
 
 /// Waits for the lock, or for a signal. After an error or a signal, the caller closes the store,
 /// which cleans up whatever was left there.
-pub(crate) async fn acquire(
+pub(crate) async fn acquire<W: Wanted>(
     want: &WantArgs,
     session: &mut StoreSession,
-    lock: &Lock,
-) -> Result<LockGuard, ExitError> {
-    let reporter = &session.reporter.of(lock.key().name());
+    wanted: &W,
+) -> Result<W::Hold, ExitError> {
+    let reporter = &session.reporter.of(wanted.name());
     let clock = Arc::clone(session.clock());
     let started = clock.now();
-    let guard = wait(want, session, lock, reporter).await.map_err(|mut failure| {
+    let guard = wait(want, session, wanted, reporter).await.map_err(|mut failure| {
         if failure.code == code::NOT_ACQUIRED {
             failure.code = want.conflict_exit_code.unwrap_or(failure.code);
         }
@@ -129,20 +130,20 @@ pub(crate) async fn acquire(
     Ok(guard)
 }
 
-async fn wait(
+async fn wait<W: Wanted>(
     want: &WantArgs,
     session: &mut StoreSession,
-    lock: &Lock,
+    wanted: &W,
     reporter: &Reporter,
-) -> Result<LockGuard, ExitError> {
+) -> Result<W::Hold, ExitError> {
     let StoreSession { store, give_up_at, signals, .. } = session;
     let clock = store.locks.clock();
     let started = clock.now();
     let mut acquiring = pin!(async {
         match *give_up_at {
-            _ if want.nonblock => lock.try_acquire().await,
-            Some(at) => lock.acquire_timeout(at.since(started)).await.map(Some),
-            None => lock.acquire().await.map(Some),
+            _ if want.nonblock => wanted.attempt().await,
+            Some(at) => wanted.wait_for(at.since(started)).await.map(Some),
+            None => wanted.wait().await.map(Some),
         }
     });
     let mut display = Display::new(reporter, started);
@@ -158,7 +159,7 @@ async fn wait(
                 let asked = tokio::select! {
                     biased;
                     answer = &mut acquiring => break answer,
-                    holder = ask(store, lock) => holder,
+                    holder = ask(store, wanted.name()) => holder,
                 };
                 display.show(reporter, asked.as_ref(), &**clock);
             }
@@ -174,10 +175,10 @@ async fn wait(
         Err(error) => return store.describe(Err(error)),
     };
     let holder = match holder {
-        None => ask(store, lock).await,
+        None => ask(store, wanted.name()).await,
         known => known,
     };
-    Err(not_acquired(reporter, holder, waited))
+    Err(not_acquired(reporter, holder, waited, wanted.busy()))
 }
 
 /// Another client holds it: say who.
@@ -185,6 +186,7 @@ fn not_acquired(
     reporter: &Reporter,
     who: Option<HolderInfo>,
     waited: Option<Duration>,
+    busy: &str,
 ) -> ExitError {
     let name = reporter.name();
     let after =
@@ -197,16 +199,16 @@ fn not_acquired(
         Some(holder) => {
             format!("{name} not acquired{after}: held by {}", holder::sentence(&holder))
         }
-        None => format!("{name} not acquired{after}: another client held it until just now"),
+        None => format!("{name} not acquired{after}: {busy}"),
     };
     reporter.note("not_acquired", fields, &message);
     ExitError::new(code::NOT_ACQUIRED, "not-acquired", message).said()
 }
 
 /// Who holds the lock, if the store answers soon.
-async fn ask(store: &OpenStore, lock: &Lock) -> Option<HolderInfo> {
+async fn ask(store: &OpenStore, name: &str) -> Option<HolderInfo> {
     tokio::select! {
-        answer = store.locks.inspect(lock.key().name()) => answer.ok().flatten()?.holder,
+        answer = store.locks.inspect(name) => answer.ok().flatten()?.holder,
         () = store.locks.clock().sleep(ASKING) => None,
     }
 }

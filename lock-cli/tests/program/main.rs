@@ -7,6 +7,7 @@ mod conformance;
 mod contention;
 mod doctor;
 mod exit_codes;
+mod kinds;
 mod lease;
 mod leases;
 

@@ -11,8 +11,9 @@ use super::{Clock, ClockInstant, Sleep};
 /// A clock that stands still until [`advance`](Self::advance) is called. Clones share the time.
 ///
 /// ```
+/// # use lock_core as distlock;
 /// use std::time::Duration;
-/// use lock_core::{Clock, testing::ManualClock};
+/// use distlock::{Clock, testing::ManualClock};
 ///
 /// let clock = ManualClock::default();
 /// let before = clock.now();

@@ -204,8 +204,9 @@ impl Error {
     /// it, but base no decision on it.
     ///
     /// ```
+    /// # use lock_core as distlock;
     /// use std::time::Duration;
-    /// use lock_core::{Locks, memory::MemoryBackend};
+    /// use distlock::{Locks, testing::MemoryBackend};
     ///
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
     /// let locks = Locks::new(MemoryBackend::queued());
@@ -225,7 +226,8 @@ impl Error {
 /// [`LockAdmin::diagnose`](crate::LockAdmin::diagnose).
 ///
 /// ```
-/// use lock_core::{Finding, Severity};
+/// # use lock_core as distlock;
+/// use distlock::{Finding, Severity};
 ///
 /// let finding = Finding::warning("the server keeps no data", "set appendonly to yes");
 /// assert_eq!(finding.severity, Severity::Warning);

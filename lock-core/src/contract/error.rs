@@ -18,7 +18,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// No error carries a credential: a backend names its endpoint, never the URL that it was given.
 ///
 /// ```
-/// use lock_core::{ErrorKind, LockKey};
+/// # use lock_core as distlock;
+/// use distlock::{ErrorKind, LockKey};
 ///
 /// let error = LockKey::new("", "").unwrap_err();
 /// assert_eq!(error.kind(), ErrorKind::InvalidInput);

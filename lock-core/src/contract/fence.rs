@@ -112,7 +112,8 @@ impl Fences {
 /// still the greatest presented), and the new one overwrites it.
 ///
 /// ```
-/// use lock_core::{FenceCheck, FencingToken};
+/// # use lock_core as distlock;
+/// use distlock::{FenceCheck, FencingToken};
 ///
 /// let mut resource = FenceCheck::default();
 /// resource.admit(FencingToken::new(33)?)?;           // the first holder reads
@@ -151,7 +152,8 @@ impl FenceCheck {
     /// writer has been seen. Readers do not stop each other.
     ///
     /// ```
-    /// use lock_core::{FenceCheck, FencingToken};
+    /// # use lock_core as distlock;
+    /// use distlock::{FenceCheck, FencingToken};
     ///
     /// let token = |number| FencingToken::new(number);
     /// let mut resource = FenceCheck::default();

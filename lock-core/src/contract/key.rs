@@ -12,7 +12,8 @@ use crate::{Error, Result, Rng};
 /// `a`, `A` and `a ` are three locks.
 ///
 /// ```
-/// use lock_core::LockKey;
+/// # use lock_core as distlock;
+/// use distlock::LockKey;
 ///
 /// let key = LockKey::new("shop", "order:42")?;
 /// assert_eq!((key.prefix(), key.name()), ("shop", "order:42"));

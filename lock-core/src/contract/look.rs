@@ -10,8 +10,8 @@ pub enum Seen {
     /// yet.
     Held {
         /// The fencing token of the hold, the first one of a block. `None` for a client of another kind,
-        /// which has none, and where the store cannot be certain of it, such as while an attempt is under
-        /// way.
+        /// which has none, and where the store cannot be certain of it. An attempt that is under way may get
+        /// a greater one.
         fence: Option<FencingToken>,
         /// The label of the holder. It may be missing until the holder knows of its grant.
         label: Option<String>,
@@ -19,7 +19,7 @@ pub enum Seen {
     /// Nobody has it.
     Free {
         /// No earlier token of the name is greater, and every later one is. `None` if no token has been
-        /// given so far: every one is later.
+        /// given so far, or where the store cannot tell at this moment.
         floor: Option<FencingToken>,
     },
 }

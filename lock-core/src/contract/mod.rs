@@ -64,13 +64,14 @@
 //!   promised (C4).
 //! - **C18** Where [`look`](Capabilities::look) is declared, [`LockBackend::look`] answers for each name,
 //!   in the order of the names, whether somebody has it, by which fence and label, and for a free one a
-//!   floor: no earlier token of the name exceeds it, and every later one does. The answer for a name is
+//!   floor: no earlier token of the name exceeds it, and every later one does. A store in which locks come
+//!   and go all the time may be unable to tell a floor now and then. The answer for a name is
 //!   linearizable: it shows every grant, release and end of a lease that the store had carried out before the
 //!   look began, whoever's, and nothing that happened after it ended. A name counts as held from its grant,
 //!   also where the store has handed it to a waiter that does not know it yet; a place in a queue behind
-//!   another is no hold. An attempt that is under way may be shown as a hold, without a fence unless it will
-//!   have that very one; the label may be missing until the holder knows of its grant. A look changes
-//!   nothing, wakes nobody, and takes as many round trips for one name as for 64. The names need not be seen
+//!   another is no hold. An attempt that is under way may be shown as a hold, without a fence or with a lower
+//!   one than it gets, which is above all earlier ones; the label may be missing until the holder knows of
+//!   its grant. A look changes nothing, wakes nobody, and takes as many round trips for one name as for 64. The names need not be seen
 //!   at one moment.
 //!
 //! # Cohorts

@@ -51,10 +51,11 @@ pub(crate) fn lead(ttl: Duration) -> Duration {
 /// A view of a held lock: its token, its end and its state. Cheap to clone.
 ///
 /// ```
-/// use lock_core::{Held, LockState, Locks, testing::MemoryBackend};
+/// # use lock_core as distlock;
+/// use distlock::{Held, LockState, Locks, testing::MemoryBackend};
 ///
 /// /// A step of the work, somewhere deep inside: it stops if the lock is gone.
-/// fn step(held: &Held) -> lock_core::Result<u64> {
+/// fn step(held: &Held) -> distlock::Result<u64> {
 ///     Ok(held.token()?.get())
 /// }
 ///

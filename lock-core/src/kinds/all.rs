@@ -60,8 +60,9 @@ impl Locks {
 /// of them or none.
 ///
 /// ```
+/// # use lock_core as distlock;
 /// use std::time::Duration;
-/// use lock_core::{ErrorKind, Locks, testing::MemoryBackend};
+/// use distlock::{ErrorKind, Locks, testing::MemoryBackend};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
 /// # let locks = Locks::new(MemoryBackend::queued());
@@ -286,9 +287,10 @@ impl LockSet {
     /// [`Lock::acquire_blocking`].
     ///
     /// ```
-    /// use lock_core::{Locks, testing::MemoryBackend};
+    /// # use lock_core as distlock;
+    /// use distlock::{Locks, testing::MemoryBackend};
     ///
-    /// fn main() -> lock_core::Result<()> {
+    /// fn main() -> distlock::Result<()> {
     ///     let locks = Locks::new(MemoryBackend::queued());
     ///     locks.all(["a", "b"])?.acquire_blocking()?.release_blocking()?;
     ///     Ok(())
@@ -400,7 +402,8 @@ impl Drop for Guards {
 /// releases them in the background, as that of a [`LockGuard`] does.
 ///
 /// ```
-/// use lock_core::{LockState, Locks, testing::MemoryBackend};
+/// # use lock_core as distlock;
+/// use distlock::{LockState, Locks, testing::MemoryBackend};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
 /// # let store = MemoryBackend::queued();
@@ -566,10 +569,11 @@ impl Deref for LockSetGuard {
 /// A view of several locks that are held together. Cheap to clone.
 ///
 /// ```
-/// use lock_core::{kinds::HeldSet, Locks, testing::MemoryBackend};
+/// # use lock_core as distlock;
+/// use distlock::{kinds::HeldSet, Locks, testing::MemoryBackend};
 ///
 /// /// A step of the work, somewhere deep inside: it stops if one of the locks is gone.
-/// fn step(held: &HeldSet) -> lock_core::Result<u64> {
+/// fn step(held: &HeldSet) -> distlock::Result<u64> {
 ///     Ok(held.token("stock:7")?.get())
 /// }
 ///

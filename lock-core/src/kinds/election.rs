@@ -49,8 +49,9 @@ impl Locks {
 /// leaders before, and a value that others see, such as its address.
 ///
 /// ```
+/// # use lock_core as distlock;
 /// use std::time::Duration;
-/// use lock_core::{Locks, testing::MemoryBackend};
+/// use distlock::{Locks, testing::MemoryBackend};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
 /// # let locks = Locks::new(MemoryBackend::queued());
@@ -446,7 +447,8 @@ impl Deref for Leadership {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Leader {
-    /// Its term; `None` if a client of another kind has the lock, which has no fencing token.
+    /// Its term; `None` if a client of another kind has the lock, which has no fencing token, and
+    /// where the store is not certain of it, such as Redlock without one of its nodes.
     pub term: Option<FencingToken>,
     /// The value with which it campaigned: that of this very term. `None` if a client of another kind
     /// has the lock, and on some stores until the leader knows that it was elected.
@@ -479,7 +481,8 @@ pub enum Observation {
 /// an answer with one, from a store that has lost its data, counts as none.
 ///
 /// ```
-/// use lock_core::{Locks, kinds::Observation, testing::MemoryBackend};
+/// # use lock_core as distlock;
+/// use distlock::{Locks, kinds::Observation, testing::MemoryBackend};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
 /// # let locks = Locks::new(MemoryBackend::queued());

@@ -1,5 +1,6 @@
 //! Readers and writers: many may read at a time, or one may write.
 
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
@@ -17,7 +18,8 @@ use crate::{
 /// clone. Creating one sends nothing.
 ///
 /// ```
-/// use lock_core::{Locks, testing::MemoryBackend};
+/// # use lock_core as distlock;
+/// use distlock::{Locks, testing::MemoryBackend};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
 /// # let locks = Locks::new(MemoryBackend::queued());
@@ -67,6 +69,10 @@ pub(super) struct ReadersInUse {
     usual: AtomicUsize,
 }
 
+/// What the first reader has not finished is begun anew by the next one.
+impl UnwindSafe for ReadersInUse {}
+impl RefUnwindSafe for ReadersInUse {}
+
 /// How many processes can read at a time.
 const SLOTS: usize = 64;
 
@@ -78,8 +84,8 @@ const WRITES: &str = "~w:";
 enum Gate {
     /// No writer has it, so this is the token of the read.
     Open(FencingToken),
-    /// Nobody has ever had it, so there is no token: the reader takes it to get one.
-    Unused,
+    /// Nobody has it, and there is no floor, since nobody has ever had it: the reader takes it to get a token.
+    NoFloor,
     /// A writer has it.
     Closed,
 }
@@ -275,7 +281,7 @@ impl RwLock {
                     return Ok(reading);
                 }
             }
-            Gate::Unused => drop(slot),
+            Gate::NoFloor => drop(slot),
             Gate::Closed if matches!(patience, Patience::Try) => {
                 give_back(slot).await;
                 return Err(busy("a writer has it, or waits for it"));
@@ -306,7 +312,7 @@ impl RwLock {
         let key = Part::Gate.key(self.key())?;
         let seen = look(self.client(), &[key], patience).await?;
         Ok(match seen.into_iter().next() {
-            Some(Seen::Free { floor }) => floor.map_or(Gate::Unused, Gate::Open),
+            Some(Seen::Free { floor }) => floor.map_or(Gate::NoFloor, Gate::Open),
             // A reader on its way.
             Some(Seen::Held { fence: Some(fence), label: Some(label) })
                 if label.starts_with(READS) =>

@@ -19,7 +19,8 @@ use crate::{
 /// [`Locks::semaphore`](crate::Locks::semaphore). Cheap to clone. Creating one sends nothing.
 ///
 /// ```
-/// use lock_core::{Locks, testing::MemoryBackend};
+/// # use lock_core as distlock;
+/// use distlock::{Locks, testing::MemoryBackend};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
 /// # let locks = Locks::new(MemoryBackend::queued());

@@ -22,7 +22,8 @@ impl Locks {
     /// outside of one, they run on that of the caller that acquires.
     ///
     /// ```
-    /// use lock_core::{Locks, testing::MemoryBackend};
+    /// # use lock_core as distlock;
+    /// use distlock::{Locks, testing::MemoryBackend};
     ///
     /// # #[tokio::main(flavor = "current_thread")] async fn main() {
     /// let locks = Locks::new(MemoryBackend::queued());
@@ -48,8 +49,9 @@ impl Locks {
 /// Settings of a [`Locks`]. All are optional; [`build`](Self::build) checks them.
 ///
 /// ```
+/// # use lock_core as distlock;
 /// use std::time::Duration;
-/// use lock_core::{Locks, testing::MemoryBackend};
+/// use distlock::{Locks, testing::MemoryBackend};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
 /// let locks = Locks::builder(MemoryBackend::queued())

@@ -26,8 +26,9 @@ use crate::{
 /// the last clone is dropped.
 ///
 /// ```
+/// # use lock_core as distlock;
 /// use std::sync::Arc;
-/// use lock_core::{LockState, Locks, testing::MemoryBackend};
+/// use distlock::{LockState, Locks, testing::MemoryBackend};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
 /// # let locks = Locks::new(MemoryBackend::queued());
@@ -182,7 +183,8 @@ impl LockGuard {
     /// its next await.
     ///
     /// ```
-    /// use lock_core::{Locks, testing::MemoryBackend};
+    /// # use lock_core as distlock;
+    /// use distlock::{Locks, testing::MemoryBackend};
     ///
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
     /// # let locks = Locks::new(MemoryBackend::queued());
@@ -358,7 +360,8 @@ impl LockGuard {
 /// `?` turns it into an [`Error`] and drops the guard, which releases the lock.
 ///
 /// ```
-/// use lock_core::{Locks, testing::MemoryBackend};
+/// # use lock_core as distlock;
+/// use distlock::{Locks, testing::MemoryBackend};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
 /// let store = MemoryBackend::queued();

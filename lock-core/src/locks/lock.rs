@@ -21,8 +21,9 @@ use crate::{
 /// task that holds the lock and acquires it again waits for itself.
 ///
 /// ```
+/// # use lock_core as distlock;
 /// use std::time::Duration;
-/// use lock_core::{ErrorKind, Locks, testing::MemoryBackend};
+/// use distlock::{ErrorKind, Locks, testing::MemoryBackend};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
 /// # let locks = Locks::new(MemoryBackend::queued());
@@ -220,8 +221,9 @@ impl Lock {
     /// [`try_acquire`](Self::try_acquire), which gives a silent store up after the call timeout.
     ///
     /// ```
+    /// # use lock_core as distlock;
     /// use std::time::Duration;
-    /// use lock_core::ErrorKind;
+    /// use distlock::ErrorKind;
     /// # use lock_core::{Locks, testing::MemoryBackend};
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
     /// # let locks = Locks::new(MemoryBackend::queued());
@@ -346,9 +348,10 @@ impl Lock {
     /// it returns an error after three seconds. It never panics.
     ///
     /// ```
-    /// use lock_core::{Locks, testing::MemoryBackend};
+    /// # use lock_core as distlock;
+    /// use distlock::{Locks, testing::MemoryBackend};
     ///
-    /// fn main() -> lock_core::Result<()> {
+    /// fn main() -> distlock::Result<()> {
     ///     let locks = Locks::new(MemoryBackend::queued());
     ///     let guard = locks.named("order:42")?.acquire_blocking()?;
     ///     assert!(guard.token()?.get() > 0);

@@ -34,8 +34,9 @@ pub use crate::hold::{Held, LeaseToken, LockState, LostSignal, RenewedLease};
 /// [`LockGuard`], which is renewed in the background until it is released or dropped.
 ///
 /// ```
+/// # use lock_core as distlock;
 /// use std::time::Duration;
-/// use lock_core::{Locks, testing::MemoryBackend};
+/// use distlock::{Locks, testing::MemoryBackend};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
 /// let locks = Locks::new(MemoryBackend::queued()); // or distlock::connect("redis://…").await?
@@ -55,6 +56,7 @@ pub use crate::hold::{Held, LeaseToken, LockState, LostSignal, RenewedLease};
 /// access, and let your data store refuse an older one: [`FenceCheck`](crate::FenceCheck) is the rule.
 ///
 /// ```
+/// # use lock_core as distlock;
 /// # use lock_core::{Locks, testing::MemoryBackend};
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
 /// # let locks = Locks::new(MemoryBackend::queued());
@@ -63,7 +65,7 @@ pub use crate::hold::{Held, LeaseToken, LockState, LostSignal, RenewedLease};
 /// let done = order.run(async |held| {
 ///     let fence = held.token()?;
 ///     save(fence.get()).await;
-///     Ok::<_, lock_core::Error>(())
+///     Ok::<_, distlock::Error>(())
 /// });
 /// done.await??;
 /// # Ok(()) }
@@ -127,7 +129,8 @@ impl Locks {
     /// start-up does not first meet the error in production.
     ///
     /// ```
-    /// use lock_core::{Feature, Locks, testing::MemoryBackend};
+    /// # use lock_core as distlock;
+    /// use distlock::{Feature, Locks, testing::MemoryBackend};
     ///
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
     /// let locks = Locks::new(MemoryBackend::queued());

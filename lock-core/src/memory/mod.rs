@@ -7,9 +7,10 @@
 //! or lost.
 //!
 //! ```
+//! # use lock_core as distlock;
 //! use std::time::Duration;
-//! use lock_core::{LockState, Locks, LostReason, memory::MemoryBackend};
-//! use lock_core::testing::ManualClock;
+//! use distlock::{LockState, Locks, LostReason, testing::MemoryBackend};
+//! use distlock::testing::ManualClock;
 //!
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
 //! let clock = ManualClock::default();

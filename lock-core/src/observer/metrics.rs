@@ -40,9 +40,10 @@ impl MetricsLayer {
     /// is a time series of its own, so return a kind of lock ("order"), and not each single one ("order:42"):
     ///
     /// ```
-    /// use lock_core::MetricsLayer;
+    /// # use lock_core as distlock;
+    /// use distlock::MetricsLayer;
     ///
-    /// let kind = |key: &lock_core::LockKey| Some(key.name().split(':').next()?.to_owned());
+    /// let kind = |key: &distlock::LockKey| Some(key.name().split(':').next()?.to_owned());
     /// let layer = MetricsLayer::default().named_by(kind);
     /// ```
     #[must_use]

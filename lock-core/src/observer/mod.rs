@@ -17,8 +17,9 @@ pub use metrics::MetricsLayer;
 /// It is called in the middle of a request, so it must neither wait nor panic.
 ///
 /// ```
+/// # use lock_core as distlock;
 /// use std::sync::Arc;
-/// use lock_core::{EndOfHold, LockEvent, LockKey, LockLayer, LockObserver, Locks, memory::MemoryBackend};
+/// use distlock::{EndOfHold, LockEvent, LockKey, LockLayer, LockObserver, Locks, testing::MemoryBackend};
 ///
 /// /// Says which locks are lost.
 /// #[derive(Clone, Debug)]

@@ -4,8 +4,8 @@ use std::future::Future;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use lock_core::kinds::{
-    Election, HeldSet, Leader, Leadership, LockSet, LockSetGuard, Observation, Observer,
-    SetLostSignal,
+    Election, HeldSet, Leader, Leadership, LockSet, LockSetGuard, Observation, Observer, Permit,
+    ReadGuard, RwLock, Semaphore, SetLostSignal, WriteGuard,
 };
 use lock_core::testing::{ManualClock, MemoryBackend, TokioClock};
 use lock_core::{
@@ -32,6 +32,9 @@ promise!(everywhere: LockInfo, HolderInfo, HolderMark, Capabilities, ClockInstan
 promise!(everywhere: SystemClock, ManualClock, TokioClock, MemoryBackend);
 promise!(everywhere: LockSet, LockSetGuard, HeldSet, SetLostSignal);
 promise!(everywhere: Election, Leadership, Leader, Observation, Observer);
+promise!(everywhere: Semaphore, Permit, RwLock, ReadGuard, WriteGuard);
+promise!(through_a_panic: Semaphore, Permit, RwLock, ReadGuard, WriteGuard);
+promise!(cloned: Semaphore, RwLock);
 promise!(through_a_panic: LockSet, LockSetGuard, HeldSet, SetLostSignal);
 promise!(through_a_panic: Election, Leadership, Leader, Observation, Observer);
 promise!(through_a_panic: Locks, Lock, LockGuard, Held, LostSignal, LeaseToken, SystemClock, ManualClock);
@@ -82,8 +85,24 @@ fn futures_of_kinds(
     sent(&leadership.resign());
 }
 
+fn futures_of_shared_kinds(
+    (semaphore, rw_lock): (&Semaphore, &RwLock),
+    (permit, read, write): (Permit, ReadGuard, WriteGuard),
+) {
+    sent(&semaphore.acquire());
+    sent(&semaphore.try_acquire());
+    sent(&rw_lock.read());
+    sent(&rw_lock.write());
+    sent(&permit.check());
+    sent(&read.renew());
+    sent(&permit.release());
+    sent(&read.release());
+    sent(&write.release());
+}
+
 #[test]
 fn the_promises_were_built() {
     let _: fn(&Locks, &Lock, &LeaseToken, [LockGuard; 3]) = futures;
     let _ = futures_of_kinds;
+    let _ = futures_of_shared_kinds;
 }

@@ -6,7 +6,8 @@
 //!
 //! If that node does not exist, the nearest one above it tells: the servers remove the node of a lock when it is empty,
 //! which changes the one above. While nothing changes there, no node of a lock comes or goes. So what is read before and
-//! after the lists must be the same, or the look begins again.
+//! after the lists must be the same, or these locks are listed again, a few times: where locks come and go all the
+//! time, they have no floor.
 
 use std::sync::Arc;
 
@@ -18,11 +19,14 @@ use crate::error::{Reply, no_chroot, parent};
 use crate::sessions::SharedSession;
 use crate::wire::{Listings, NodeRecord};
 
+/// How often locks without a node are listed for a floor.
+const MOST_LISTS: u32 = 4;
+
 impl SharedSession {
     pub(crate) async fn look(self: &Arc<Self>, keys: &[LockKey]) -> Reply<Vec<Seen>> {
         let paths: Vec<_> = keys.iter().map(|key| self.config.path_of(key)).collect();
         let mut above = vec![self.config.root.as_str()];
-        let mut seen = vec![None; paths.len()];
+        let (mut seen, mut lists) = (vec![None; paths.len()], 0);
         loop {
             let open: Vec<_> = (0..seen.len()).filter(|at| seen[*at].is_none()).collect();
             if open.is_empty() {
@@ -30,11 +34,14 @@ impl SharedSession {
             }
             let asked: Vec<_> = open.iter().map(|at| paths[*at].clone()).collect();
             let listings = self.list_all(&above, &asked).await?;
-            for (at, found) in open.into_iter().zip(self.shown(&asked, &listings).await?) {
+            let is_rootless = listings.above.iter().all(|both| *both == [None, None]);
+            lists += u32::from(!is_rootless);
+            let shown = self.shown(&asked, &listings, lists >= MOST_LISTS).await?;
+            for (at, found) in open.into_iter().zip(shown) {
                 seen[at] = found;
             }
             // Without a base of the fences in it, the root goes with the last lock.
-            if listings.above.iter().all(|both| *both == [None, None]) {
+            if is_rootless {
                 match above.last() {
                     Some(&"/") | None => return Err(no_chroot().into()),
                     Some(highest) => above.push(parent(highest)),
@@ -43,11 +50,13 @@ impl SharedSession {
         }
     }
 
-    /// What these listings of the nodes at `paths` show of each lock; nothing where it has changed meanwhile.
+    /// What these listings of the nodes at `paths` show of each lock; nothing where it has changed meanwhile, but for
+    /// free locks if these are the `last`.
     async fn shown(
         self: &Arc<Self>,
         paths: &[String],
         listings: &Listings,
+        are_last: bool,
     ) -> Reply<Vec<Option<Seen>>> {
         let (mut seen, mut reads) = (Vec::with_capacity(paths.len()), JoinSet::new());
         let above = listings.above.iter().find(|both| **both != [None, None]);
@@ -64,7 +73,9 @@ impl SharedSession {
                 (None, Some(children)) => Some(children.changed),
                 (None, None) => above,
             };
+            let is_free = first.is_none();
             seen.push(match changed {
+                None if is_free && are_last => Some(Seen::Free { floor: None }),
                 Some(changed) => Some(Seen::Free { floor: self.known_fence(changed).await? }),
                 None => None,
             });

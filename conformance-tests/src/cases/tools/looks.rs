@@ -40,8 +40,15 @@ pub(crate) async fn look(
     backend: &Arc<dyn LockBackend>,
     keys: &[LockKey],
 ) -> Check<Vec<Seen>> {
-    let seen = answer_to_look(cx, backend, keys).await.demanded("a look")?;
-    is_whole(keys, &seen)?;
+    let mut seen = Vec::new();
+    // A store in which other locks come and go may show no floor now and then.
+    for _ in 0..20 {
+        seen = answer_to_look(cx, backend, keys).await.demanded("a look")?;
+        is_whole(keys, &seen)?;
+        if seen.iter().all(|seen| !matches!(seen, Seen::Free { floor: None })) {
+            break;
+        }
+    }
     Ok(seen)
 }
 
@@ -112,11 +119,11 @@ impl Holding {
     }
 
     /// As [`is_shown`](Self::is_shown), where its holder did not know of the grant yet: its label may be missing, and
-    /// its token, if the attempt was under way.
+    /// if the attempt was under way, its token may be missing or lower.
     pub(crate) fn is_shown_early(&self, cx: &Cx, seen: &Seen, when: &str) -> Check {
         let fence = Some(self.fence);
         match seen {
-            Seen::Held { fence: None, .. } => Ok(()),
+            Seen::Held { fence: shown, .. } if *shown < fence => Ok(()),
             Seen::Held { fence: shown, label: None } if *shown == fence => Ok(()),
             seen => self.is_shown(cx, seen, when),
         }

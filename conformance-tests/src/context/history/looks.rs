@@ -26,6 +26,11 @@ impl LookRecord {
         matches!(self.seen, Seen::Held { fence: None, .. })
     }
 
+    /// Whether it shows that nobody has the lock, and no floor.
+    fn is_without_floor(&self) -> bool {
+        matches!(self.seen, Seen::Free { floor: None })
+    }
+
     /// The greatest token that was given at the moment that it shows, as far as it says.
     fn last(&self) -> u64 {
         match &self.seen {
@@ -36,20 +41,28 @@ impl LookRecord {
         }
     }
 
-    /// Whether the hold that it shows is one of these, if it shows one.
+    /// Whether the hold that it shows is one of these, if it shows one. An attempt under way may be shown with a lower
+    /// token than it gets.
     pub(crate) fn is_of(&self, holds: &[HoldRecord]) -> bool {
-        if self.is_undecided() {
-            return holds
-                .iter()
-                .any(|hold| hold.invoked <= self.ended && hold.granted > self.begun);
-        }
-        self.held().is_none_or(|fence| holds.iter().any(|hold| hold.fence == fence))
+        let Seen::Held { fence, .. } = &self.seen else { return true };
+        holds.iter().any(|hold| {
+            let is_under_way = hold.invoked <= self.ended && hold.granted > self.begun;
+            match fence {
+                Some(fence) if fence.get() == hold.fence => true,
+                Some(fence) => is_under_way && fence.get() < hold.fence,
+                None => is_under_way,
+            }
+        })
     }
 
     /// What is wrong with it, if there was this hold, whose label is the number of its client.
     fn misses(&self, hold: &HoldRecord) -> Option<&'static str> {
         if self.is_undecided() {
             return None;
+        }
+        if self.is_without_floor() {
+            let is_missed = hold.granted < self.begun && hold.end() > self.ended;
+            return is_missed.then_some("it was not yet over");
         }
         if self.held() == Some(hold.fence) {
             let label = hold.client.to_string();
@@ -75,7 +88,7 @@ impl LookRecord {
 
     /// Whether it shows an earlier state than one that was over before it began.
     fn is_behind(&self, earlier: &Self) -> bool {
-        if self.is_undecided() || earlier.is_undecided() {
+        if [self, earlier].iter().any(|look| look.is_undecided() || look.is_without_floor()) {
             return false;
         }
         match (earlier.held(), self.held()) {
