@@ -88,7 +88,7 @@ async fn s01_never_more_holders_than_permits(cx: Cx) -> Check {
         }
     }
     for task in tasks {
-        soon(&cx, Duration::from_secs(30) + cx.slack(), "all tasks get permits", task).await???;
+        soon(&cx, Duration::from_secs(60) + cx.slack(), "all tasks get permits", task).await???;
     }
     Ok(())
 }
