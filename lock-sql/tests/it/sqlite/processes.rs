@@ -111,5 +111,6 @@ async fn case_contend() {
         task.unwrap();
     }
     assert!(locks.list("other").await.unwrap().is_empty());
-    locks.close(Duration::from_secs(10)).await.unwrap();
+    // On a busy machine a request may have been given up, and is in doubt for a ttl.
+    locks.close(Duration::from_secs(60)).await.unwrap();
 }
