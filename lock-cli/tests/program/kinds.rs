@@ -8,8 +8,8 @@ use crate::bench::{Bench, Running, SOON, finish, read, until};
 const SAYS: &str = "echo \"$DISTLOCK_SLOT $DISTLOCK_NAME\" >ready.$$; exec sleep 30";
 
 fn started(bench: &Bench) -> Vec<String> {
-    let files = std::fs::read_dir(bench.path(".")).unwrap();
-    let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+    let files = std::fs::read_dir(bench.path(".")).expect("the folder");
+    let names = files.map(|file| file.expect("a file").file_name().into_string().expect("a name"));
     let ready = names.filter(|name| name.starts_with("ready."));
     ready
         .map(|name| read(&bench.path(&name)).trim().to_owned())
