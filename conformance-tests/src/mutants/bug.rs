@@ -460,7 +460,7 @@ mutants! {
         => c18_a_look_shows_each_hold_at_once;
     [PollOnly LookIsOld]
         look_is_old "answers a look from a copy that is behind the store"
-        => c18_of_two_that_take_and_look_one_sees_the_other;
+        => c18_a_look_shows_each_hold_at_once;
         look_of_an_older_moment "answers looks of all clients from a copy that is behind the store"
         => c18_each_look_is_of_a_moment_between_its_ends;
     [PollOnly LookAtOwn] look_at_own "shows what its own claims hold, and all else as free"
