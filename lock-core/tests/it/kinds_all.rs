@@ -5,22 +5,13 @@ use std::time::Duration;
 
 use lock_core::kinds::LockSet;
 use lock_core::memory::MemoryBackend;
-use lock_core::testing::{ManualClock, TokioClock};
+use lock_core::testing::ManualClock;
 use lock_core::{
     Clock, Effect, ErrorKind, LockEvent, LockKey, LockLayer, LockObserver, LockState, Locks,
     LostReason, Released,
 };
 
-use crate::{MS, SECOND, dropped_after, virtual_locks};
-
-fn stores() -> [MemoryBackend; 2] {
-    [MemoryBackend::queued(), MemoryBackend::poll_only()]
-}
-
-/// A client of the store like another process.
-fn another(store: &MemoryBackend, clock: TokioClock) -> Locks {
-    Locks::builder(store.client()).clock(clock).build().unwrap()
-}
+use crate::{MS, SECOND, another, dropped_after, stores, virtual_locks};
 
 /// Whether nobody has the lock at this moment.
 async fn is_free(locks: &Locks, name: &str) -> bool {

@@ -13,15 +13,11 @@ use lock_core::{
     Result, Seen, async_trait,
 };
 
-use crate::{MS, SECOND, dropped_after, virtual_locks};
-
-fn stores() -> [MemoryBackend; 2] {
-    [MemoryBackend::queued(), MemoryBackend::poll_only()]
-}
+use crate::{MS, SECOND, another, dropped_after, stores, virtual_locks};
 
 /// That of a client of the store like another process.
 fn election(store: &MemoryBackend, clock: TokioClock) -> Election {
-    let locks = Locks::builder(store.client()).clock(clock).build().unwrap();
+    let locks = another(store, clock);
     locks.election("x").unwrap().ttl(3 * SECOND)
 }
 

@@ -11,16 +11,8 @@ use lock_core::{
     Locks, LostReason, Released, Result, Wake, async_trait,
 };
 
-use crate::kinds_semaphore::dropped_after;
-use crate::{MS, SECOND, virtual_locks};
-
-fn flavours() -> [MemoryBackend; 2] {
-    [MemoryBackend::queued(), MemoryBackend::poll_only()]
-}
-
-fn process(store: &MemoryBackend, clock: TokioClock) -> Locks {
-    Locks::builder(store.client()).clock(clock).build().unwrap()
-}
+use crate::kinds_semaphore::dropped_after_turns;
+use crate::{MS, SECOND, another, stores, virtual_locks};
 
 /// What is read and written.
 #[derive(Debug, Default)]
@@ -51,12 +43,12 @@ impl Register {
 
 #[tokio::test(start_paused = true)]
 async fn no_one_reads_while_another_writes() {
-    for store in flavours() {
+    for store in stores() {
         let (store, locks, clock) = virtual_locks(store.stepwise());
         let register = Arc::new(Mutex::new(Register::default()));
         let mut tasks = Vec::new();
         for number in 0..4_u32 {
-            let process = process(&store, clock);
+            let process = another(&store, clock);
             for task in 0..6_u32 {
                 let prices = process.rw_lock("prices").unwrap();
                 let register = Arc::clone(&register);
@@ -137,14 +129,14 @@ async fn readers_with_other_settings_have_a_hold_of_their_own() {
 
 #[tokio::test(start_paused = true)]
 async fn neither_side_starves() {
-    for store in flavours() {
+    for store in stores() {
         let (store, _, clock) = virtual_locks(store);
         let over = Arc::new(AtomicBool::new(false));
         // Readers that overlap all the time.
         let readers: Vec<_> = (0..6)
             .map(|number| {
                 let (prices, over) =
-                    (process(&store, clock).rw_lock("prices").unwrap(), Arc::clone(&over));
+                    (another(&store, clock).rw_lock("prices").unwrap(), Arc::clone(&over));
                 tokio::spawn(async move {
                     tokio::time::sleep(MS * 7 * number).await;
                     let mut reads = 0;
@@ -158,7 +150,7 @@ async fn neither_side_starves() {
                 })
             })
             .collect();
-        let prices = process(&store, clock).rw_lock("prices").unwrap();
+        let prices = another(&store, clock).rw_lock("prices").unwrap();
         tokio::time::sleep(100 * MS).await;
         for _ in 0..20 {
             let begun = tokio::time::Instant::now();
@@ -174,7 +166,7 @@ async fn neither_side_starves() {
 
 #[tokio::test(start_paused = true)]
 async fn the_dead_stop_the_others_for_a_ttl() {
-    for store in flavours() {
+    for store in stores() {
         for writes in [false, true] {
             let (store, locks, clock) = virtual_locks(store.clone());
             let dies = store.client();
@@ -201,10 +193,10 @@ async fn the_dead_stop_the_others_for_a_ttl() {
 
 #[tokio::test(start_paused = true)]
 async fn tries_do_not_wait() {
-    for store in flavours() {
+    for store in stores() {
         let (store, locks, clock) = virtual_locks(store);
         let (ours, theirs) =
-            (locks.rw_lock("a").unwrap(), process(&store, clock).rw_lock("a").unwrap());
+            (locks.rw_lock("a").unwrap(), another(&store, clock).rw_lock("a").unwrap());
         let begun = tokio::time::Instant::now();
         let read = ours.try_read().await.unwrap().expect("an unused name");
         let another = theirs.try_read().await.unwrap().expect("readers do not stop each other");
@@ -236,7 +228,7 @@ async fn a_writer_whose_time_is_up_while_others_read_is_told() {
 
 #[tokio::test(start_paused = true)]
 async fn a_writer_that_loses_its_turn_takes_another() {
-    for store in flavours() {
+    for store in stores() {
         let (store, locks, _) = virtual_locks(store);
         let prices = locks.rw_lock("prices").unwrap();
         let read = prices.read().await.unwrap();
@@ -257,13 +249,13 @@ async fn a_writer_that_loses_its_turn_takes_another() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_dropped_anywhere_leaves_nothing() {
-    for store in flavours() {
+    for store in stores() {
         for (theirs, writes) in
             [(None, true), (Some(true), false), (Some(false), true), (None, false)]
         {
             for polls in 1..50 {
                 let (store, locks, clock) = virtual_locks(store.clone().stepwise());
-                let other = process(&store, clock);
+                let other = another(&store, clock);
                 let prices = other.rw_lock("prices").unwrap();
                 let (mut write, mut read) = (None, None);
                 match theirs {
@@ -273,9 +265,9 @@ async fn a_call_that_is_dropped_anywhere_leaves_nothing() {
                 }
                 let prices = locks.rw_lock("prices").unwrap();
                 if writes {
-                    drop(dropped_after(polls, prices.write()).await);
+                    drop(dropped_after_turns(polls, prices.write()).await);
                 } else {
-                    drop(dropped_after(polls, prices.read()).await);
+                    drop(dropped_after_turns(polls, prices.read()).await);
                 }
                 drop((write, read));
                 tokio::time::sleep(SECOND).await;
@@ -288,7 +280,7 @@ async fn a_call_that_is_dropped_anywhere_leaves_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_limit_holds_while_the_store_keeps_silent() {
-    for store in flavours() {
+    for store in stores() {
         let (store, locks, _) = virtual_locks(store);
         let (prices, gpus) = (locks.rw_lock("prices").unwrap(), locks.semaphore("gpu", 4).unwrap());
         store.freeze();

@@ -11,16 +11,11 @@ use lock_core::memory::MemoryBackend;
 use lock_core::testing::TokioClock;
 use lock_core::{ErrorKind, FencingToken, LockState, Locks, LostReason};
 
-use crate::{MS, SECOND, virtual_locks};
+use crate::{MS, SECOND, another, stores, virtual_locks};
 
 /// Clients of one store, as if they were processes.
 fn processes(store: &MemoryBackend, clock: TokioClock, count: usize) -> Vec<Locks> {
-    let process = |_| Locks::builder(store.client()).clock(clock).build().unwrap();
-    (0..count).map(process).collect()
-}
-
-fn flavours() -> [MemoryBackend; 2] {
-    [MemoryBackend::queued(), MemoryBackend::poll_only()]
+    (0..count).map(|_| another(store, clock)).collect()
 }
 
 /// Who has which slot now, and the greatest token of each so far.
@@ -47,7 +42,7 @@ impl Ledger {
 
 #[tokio::test(start_paused = true)]
 async fn there_are_never_more_holders_than_permits() {
-    for store in flavours() {
+    for store in stores() {
         let (store, locks, clock) = virtual_locks(store);
         let ledger = Ledger::default();
         let mut tasks = Vec::new();
@@ -75,7 +70,7 @@ async fn there_are_never_more_holders_than_permits() {
 
 #[tokio::test(start_paused = true)]
 async fn a_permit_is_tried_without_waiting() {
-    for store in flavours() {
+    for store in stores() {
         let (_, locks, _) = virtual_locks(store);
         let two = locks.semaphore("gpu", 2).unwrap();
         let one = two.try_acquire().await.unwrap().unwrap();
@@ -94,7 +89,7 @@ async fn a_permit_is_tried_without_waiting() {
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_ends_leaves_no_place() {
-    for store in flavours() {
+    for store in stores() {
         let (_, locks, _) = virtual_locks(store);
         let gpus = locks.semaphore("gpu", 2).unwrap().label("me");
         let held = [gpus.acquire().await.unwrap(), gpus.acquire().await.unwrap()];
@@ -155,7 +150,7 @@ async fn a_task_passes_none_of_its_process() {
 /// A process that dies as the first waiter keeps the others waiting no longer than its turn lasts.
 #[tokio::test(start_paused = true)]
 async fn a_dead_first_waiter_stops_the_others_for_a_moment() {
-    for store in flavours() {
+    for store in stores() {
         let (store, locks, clock) = virtual_locks(store);
         let dies = store.client();
         let dying = Locks::builder(dies.clone()).clock(clock).build().unwrap();
@@ -167,7 +162,7 @@ async fn a_dead_first_waiter_stops_the_others_for_a_moment() {
         dies.partition();
         drop(held);
         let begun = tokio::time::Instant::now();
-        let other = processes(&store, clock, 1).remove(0);
+        let other = another(&store, clock);
         // Others that queue behind it: this one does not pass it, since no permit is tried while one waits.
         let waiters = [(); 2].map(|()| {
             let gpus = other.semaphore("gpu", 2).unwrap();
@@ -236,8 +231,8 @@ fn bad_numbers_and_names_are_refused() {
     assert!(locks.named("gpu~~x").is_ok());
 }
 
-/// Polls `call` so often, and drops it.
-pub(crate) async fn dropped_after<T>(polls: u32, call: impl Future<Output = T>) -> Option<T> {
+/// Polls `call` so often, whether it is woken or not, with a turn for all others after each, and drops it.
+pub(crate) async fn dropped_after_turns<T>(polls: u32, call: impl Future<Output = T>) -> Option<T> {
     let mut call = pin!(call);
     for _ in 0..polls {
         let polled = call.as_mut().poll(&mut Context::from_waker(Waker::noop()));
@@ -251,18 +246,18 @@ pub(crate) async fn dropped_after<T>(polls: u32, call: impl Future<Output = T>) 
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_dropped_anywhere_leaves_nothing() {
-    for store in flavours() {
+    for store in stores() {
         for taken in 0..=2 {
             for polls in 1..40 {
                 let (store, locks, clock) = virtual_locks(store.clone().stepwise());
-                let other = processes(&store, clock, 1).remove(0);
+                let other = another(&store, clock);
                 let theirs = other.semaphore("gpu", 2).unwrap();
                 let mut held = Vec::new();
                 for _ in 0..taken {
                     held.push(theirs.acquire().await.unwrap());
                 }
                 let gpus = locks.semaphore("gpu", 2).unwrap();
-                drop(dropped_after(polls, gpus.acquire()).await);
+                drop(dropped_after_turns(polls, gpus.acquire()).await);
                 drop(held);
                 tokio::time::sleep(SECOND).await;
                 let left = other.list("").await.unwrap();

@@ -3,18 +3,9 @@
 use std::time::Duration;
 
 use lock_core::memory::MemoryBackend;
-use lock_core::testing::TokioClock;
 use lock_core::{Clock, ErrorKind, LockState, Locks, LostReason, Released};
 
-use crate::{MS, SECOND, virtual_locks};
-
-fn stores() -> [MemoryBackend; 2] {
-    [MemoryBackend::queued(), MemoryBackend::poll_only()]
-}
-
-fn another(store: &MemoryBackend, clock: TokioClock) -> Locks {
-    Locks::builder(store.client()).clock(clock).build().unwrap()
-}
+use crate::{MS, SECOND, another, stores, virtual_locks};
 
 #[tokio::test(start_paused = true)]
 async fn others_come_later_than_the_holder_believes_by_the_delay() {

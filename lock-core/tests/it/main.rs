@@ -40,6 +40,16 @@ fn virtual_locks(store: MemoryBackend) -> (MemoryBackend, Locks, TokioClock) {
     (store.clone(), Locks::builder(store).clock(clock).build().unwrap(), clock)
 }
 
+/// A store of each flavour.
+fn stores() -> [MemoryBackend; 2] {
+    [MemoryBackend::queued(), MemoryBackend::poll_only()]
+}
+
+/// A client of the store, as if it were another process.
+fn another(store: &MemoryBackend, clock: TokioClock) -> Locks {
+    Locks::builder(store.client()).clock(clock).build().unwrap()
+}
+
 /// Polls a call so many times, and drops it unless it is done then.
 async fn dropped_after<T>(polls: usize, call: impl Future<Output = T>) -> Option<T> {
     let (mut call, mut left) = (pin!(call), polls);

@@ -6,15 +6,11 @@ use lock_core::memory::MemoryBackend;
 use lock_core::testing::TokioClock;
 use lock_core::{Clock, ClockInstant, ErrorKind, Lock, LockState, Locks, LostReason, Released};
 
-use crate::{MS, SECOND, dropped_after, virtual_locks};
-
-fn stores() -> [MemoryBackend; 2] {
-    [MemoryBackend::queued(), MemoryBackend::poll_only()]
-}
+use crate::{MS, SECOND, another, dropped_after, stores, virtual_locks};
 
 /// The same lock of another process.
 fn other(store: &MemoryBackend, clock: TokioClock) -> Lock {
-    Locks::builder(store.client()).clock(clock).build().unwrap().named("x").unwrap()
+    another(store, clock).named("x").unwrap()
 }
 
 /// When it is free, by the time since `begun`.
