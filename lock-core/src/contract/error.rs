@@ -207,6 +207,14 @@ impl Error {
     }
 
     /// See [`for_key`](Self::for_key), which is next to the key.
+    /// `None` for an attempt that met another holder.
+    pub(crate) fn unless_busy<T>(taken: Result<T>) -> Result<Option<T>> {
+        match taken {
+            Err(busy) if busy.kind() == ErrorKind::NotAcquired => Ok(None),
+            taken => taken.map(Some),
+        }
+    }
+
     /// The same, of the lock with this name, in place of the one that it is made of.
     #[must_use]
     pub(crate) fn renamed(mut self, name: impl fmt::Display) -> Self {

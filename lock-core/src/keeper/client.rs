@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::line::LocalLines;
-use super::no_answer;
 use super::polling::KeeperRuntime;
+use super::{Patience, no_answer};
 use crate::hold::{Defaults, Options};
 use crate::kinds::KindsInUse;
 use crate::{
@@ -126,6 +126,23 @@ impl Client {
     }
 }
 
+impl Client {
+    /// That of a caller who waits for at most `limit` from now on.
+    pub(crate) fn patience(&self, limit: Duration) -> Patience {
+        if limit.is_zero() { Patience::Try } else { Patience::Until(self.clock.now() + limit) }
+    }
+
+    /// # Errors
+    ///
+    /// If the `Locks` was closed.
+    pub(super) fn check_open(&self) -> Result<()> {
+        if self.closing.is_cancelled() {
+            return Err(Error::new(ErrorKind::Closed, "this connection to the store was closed"));
+        }
+        Ok(())
+    }
+}
+
 /// Calls that belong to no claim.
 impl Client {
     /// The limit for one of them.
@@ -170,14 +187,15 @@ impl Client {
     /// If a [`look`](Self::look) would send nothing.
     pub(crate) fn check_look(&self) -> Result<()> {
         let backend = self.backend.name();
-        let error = if self.closing.is_cancelled() {
-            Error::new(ErrorKind::Closed, "this connection to the store was closed")
-        } else if self.capabilities.look {
-            return Ok(());
-        } else {
-            Error::unsupported(format!("{backend} cannot show who has a lock at this moment"))
+        let can_look = || {
+            if self.capabilities.look {
+                return Ok(());
+            }
+            let text = format!("{backend} cannot show who has a lock at this moment");
+            Err(Error::unsupported(text))
         };
-        Err(error.in_operation(Operation::Look).on_backend(backend))
+        let checked = self.check_open().and_then(|()| can_look());
+        checked.map_err(|error| error.in_operation(Operation::Look).on_backend(backend))
     }
 }
 

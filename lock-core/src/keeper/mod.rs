@@ -39,6 +39,7 @@ pub(crate) use client::{Client, STANDSTILL_GRACE, SilentStore};
 pub(crate) use holding::Outbox;
 pub(crate) use line::LocalLines;
 pub(crate) use polling::{Answer, KeeperRuntime, PolledKeeper, Poller, make_way};
+pub(crate) use search::closed;
 
 /// How long the caller wants to wait.
 #[derive(Clone, Copy, Debug)]
@@ -144,9 +145,7 @@ enum KeeperStage {
 impl Keeper {
     fn new(client: &Arc<Client>, request: ClaimRequest, terms: LockTerms) -> Result<Box<Self>> {
         let home = client.home()?;
-        if client.closing.is_cancelled() {
-            return Err(Error::new(ErrorKind::Closed, "this connection to the store was closed"));
-        }
+        client.check_open()?;
         let claim = Some(client.backend.claim(request.clone())?);
         let (client, doubt) = (Arc::clone(client), InDoubt::default());
         let (stage, was_passed_on) = (KeeperStage::Unobserved, false);

@@ -265,7 +265,7 @@ impl<'a> Acquisition<'a> {
 }
 
 /// The caller has left, or the `Locks` was closed.
-fn closed() -> Error {
+pub(crate) fn closed() -> Error {
     Error::new(ErrorKind::Closed, "the connection to the store was closed while waiting")
 }
 

@@ -1,14 +1,14 @@
 //! Several locks that are taken together, or not at all.
 
-use std::future::{Future, IntoFuture, poll_fn};
+use std::future::{Future, IntoFuture};
 use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
 use tokio_util::sync::CancellationToken;
 
+use super::calls::{all, any};
 use crate::keeper::{Client, Patience};
 use crate::{
     ClockInstant, Effect, Error, ErrorKind, FencingToken, Held, Lock, LockGuard, LockKey,
@@ -193,12 +193,7 @@ impl LockSet {
     ///
     /// As [`acquire`](Self::acquire).
     pub async fn acquire_timeout(&self, limit: Duration) -> Result<LockSetGuard> {
-        self.take(if limit.is_zero() {
-            Patience::Try
-        } else {
-            Patience::Until(self.client.clock.now() + limit)
-        })
-        .await
+        self.take(self.client.patience(limit)).await
     }
 
     /// Takes all of the locks if all of them are free; `None` if another client holds one. None is
@@ -223,10 +218,7 @@ impl LockSet {
     ///
     /// As [`acquire`](Self::acquire).
     pub async fn try_acquire(&self) -> Result<Option<LockSetGuard>> {
-        match self.take(Patience::Try).await {
-            Err(busy) if busy.kind() == ErrorKind::NotAcquired => Ok(None),
-            taken => taken.map(Some),
-        }
+        Error::unless_busy(self.take(Patience::Try).await)
     }
 
     /// Takes all of the locks, runs `body` under them, then releases them. If one is lost, the body
@@ -763,32 +755,4 @@ fn settle<T>(client: &Client, operation: Operation, answers: Vec<Result<T>>) -> 
         .on_backend(client.backend.name());
     let is_known = errors.iter().all(|error| error.effect() == Effect::None);
     Err(if is_known { error } else { error.with_unknown_effect() })
-}
-
-/// Polls all of these, which begin in this order, until each has ended.
-async fn all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
-    let mut running: Vec<_> = futures.map(Box::pin).collect();
-    let mut ended: Vec<_> = running.iter().map(|_| None).collect();
-    poll_fn(|cx| {
-        for (future, output) in running.iter_mut().zip(&mut ended) {
-            if output.is_none()
-                && let Poll::Ready(value) = future.as_mut().poll(cx)
-            {
-                *output = Some(value);
-            }
-        }
-        if ended.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-    ended.into_iter().flatten().collect()
-}
-
-/// Polls all of these until one has ended.
-async fn any<F: Future>(futures: impl Iterator<Item = F>) -> F::Output {
-    let mut running: Vec<_> = futures.map(Box::pin).collect();
-    poll_fn(|cx| {
-        let mut polled = running.iter_mut().map(|future| future.as_mut().poll(cx));
-        polled.find(Poll::is_ready).unwrap_or(Poll::Pending)
-    })
-    .await
 }

@@ -2,15 +2,12 @@
 
 use std::borrow::Cow;
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
 use crate::keeper::schedule::{after_a_busy_look, backoff};
-use crate::keeper::{Client, Patience, STANDSTILL_GRACE, no_answer};
-use crate::{ClockInstant, Error, ErrorKind, Lock, LockGuard, LockKey, Result, Seen, Wake, jitter};
-
-type Call<'a> = Pin<Box<dyn Future<Output = Result<LockGuard>> + Send + 'a>>;
+use crate::keeper::{Client, Patience, STANDSTILL_GRACE, closed, no_answer};
+use crate::{Error, ErrorKind, Lock, LockGuard, LockKey, Result, Seen, Wake, jitter};
 
 /// Ends when the caller's time is up, even if one of these steps takes no account of it, as a try does on a store
 /// that keeps silent. What it has begun is given up in the background.
@@ -31,21 +28,13 @@ pub(super) async fn in_time<T>(
 
 /// Waits for all these locks at once. The first that is granted is taken, and the others are given up.
 pub(super) async fn first_of(locks: &[Lock], patience: Patience) -> Result<(usize, LockGuard)> {
-    let mut calls = calls(locks, patience);
-    poll_fn(|cx| {
-        for (number, call) in calls.iter_mut().enumerate() {
-            if let Poll::Ready(taken) = call.as_mut().poll(cx) {
-                return Poll::Ready(taken.map(|guard| (number, guard)));
-            }
-        }
-        Poll::Pending
-    })
-    .await
+    let calls = locks.iter().enumerate();
+    any(calls.map(|(number, lock)| async move { Ok((number, lock.take(patience).await?)) })).await
 }
 
 /// Waits for each of these locks, and lets each go at once: then each was free at some moment.
 pub(super) async fn each_in_turn(locks: &[Lock], patience: Patience) -> Result<()> {
-    let mut calls = calls(locks, patience);
+    let mut calls: Vec<_> = locks.iter().map(|lock| Box::pin(lock.take(patience))).collect();
     poll_fn(|cx| {
         let mut failed = None;
         calls.retain_mut(|call| match call.as_mut().poll(cx) {
@@ -68,8 +57,32 @@ pub(super) async fn each_in_turn(locks: &[Lock], patience: Patience) -> Result<(
     .await
 }
 
-fn calls(locks: &[Lock], patience: Patience) -> Vec<Call<'_>> {
-    locks.iter().map(|lock| Box::pin(lock.take(patience)) as Call<'_>).collect()
+/// Polls all of these, which begin in this order, until each has ended.
+pub(super) async fn all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
+    let mut running: Vec<_> = futures.map(Box::pin).collect();
+    let mut ended: Vec<_> = running.iter().map(|_| None).collect();
+    poll_fn(|cx| {
+        for (future, output) in running.iter_mut().zip(&mut ended) {
+            if output.is_none()
+                && let Poll::Ready(value) = future.as_mut().poll(cx)
+            {
+                *output = Some(value);
+            }
+        }
+        if ended.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    ended.into_iter().flatten().collect()
+}
+
+/// Polls all of these until one has ended.
+pub(super) async fn any<F: Future>(futures: impl Iterator<Item = F>) -> F::Output {
+    let mut running: Vec<_> = futures.map(Box::pin).collect();
+    poll_fn(|cx| {
+        let mut polled = running.iter_mut().map(|future| future.as_mut().poll(cx));
+        polled.find(Poll::is_ready).unwrap_or(Poll::Pending)
+    })
+    .await
 }
 
 /// Whether waiters on this store poll. Then one look at all names takes the place of a poll of each.
@@ -126,11 +139,7 @@ impl<'a> Pauses<'a> {
     pub(super) async fn pause(&mut self) -> Result<()> {
         self.looks += 1;
         let now = self.client.clock.now();
-        let deadline = match self.patience {
-            Patience::Try => now,
-            Patience::Until(deadline) => deadline,
-            Patience::Forever => ClockInstant::FAR_FUTURE,
-        };
+        let deadline = self.patience.deadline(now, Duration::ZERO);
         if now >= deadline {
             return Err(busy("other clients hold it"));
         }
@@ -147,10 +156,7 @@ pub(super) fn busy(why: impl Into<Cow<'static, str>>) -> Error {
 async fn sleep(client: &Client, pause: Duration) -> Result<()> {
     tokio::select! {
         biased;
-        () = client.closing.cancelled() => Err(Error::new(
-            ErrorKind::Closed,
-            "the connection to the store was closed while waiting",
-        )),
+        () = client.closing.cancelled() => Err(closed()),
         () = client.clock.sleep(pause) => Ok(()),
     }
 }

@@ -9,8 +9,8 @@ use crate::contract::check_part;
 use crate::keeper::{Client, Patience};
 use crate::mutex::Mutex;
 use crate::{
-    ClockInstant, Error, ErrorKind, FencingToken, Held, Lock, LockGuard, LockKey, Locks, Operation,
-    Released, Result, Seen, jitter,
+    ClockInstant, Error, FencingToken, Held, Lock, LockGuard, LockKey, Locks, Operation, Released,
+    Result, Seen, jitter,
 };
 
 impl Locks {
@@ -138,7 +138,7 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// Those of [`Lock::acquire`], and [`InvalidInput`](ErrorKind::InvalidInput) for a bad value.
+    /// Those of [`Lock::acquire`], and [`InvalidInput`](crate::ErrorKind::InvalidInput) for a bad value.
     ///
     /// # Cancel safety
     ///
@@ -173,7 +173,7 @@ impl Election {
         value: impl AsRef<str>,
         limit: Duration,
     ) -> Result<Leadership> {
-        self.take(value.as_ref(), self.lock.patience(limit)).await
+        self.take(value.as_ref(), self.client().patience(limit)).await
     }
 
     /// Leads if nobody does; `None` if somebody else leads. It does not wait, nor stay back.
@@ -196,10 +196,7 @@ impl Election {
     ///
     /// As [`campaign`](Self::campaign).
     pub async fn try_campaign(&self, value: impl AsRef<str>) -> Result<Option<Leadership>> {
-        match self.take(value.as_ref(), Patience::Try).await {
-            Err(busy) if busy.kind() == ErrorKind::NotAcquired => Ok(None),
-            taken => taken.map(Some),
-        }
+        Error::unless_busy(self.take(value.as_ref(), Patience::Try).await)
     }
 
     /// Campaigns, and runs `body` while it leads. When the leadership is lost, the body is dropped at its next
@@ -276,7 +273,7 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](ErrorKind::Unsupported) where the store cannot show
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the store cannot show
     /// [who has a lock](crate::Capabilities::look), and the errors of any call.
     ///
     /// # Cancel safety
@@ -290,8 +287,8 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](ErrorKind::Unsupported) as [`leader`](Self::leader), and
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for bad settings.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) as [`leader`](Self::leader), and
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for bad settings.
     pub fn observe(&self) -> Result<Observer> {
         let client = self.client();
         client.check_look()?;
@@ -399,7 +396,7 @@ impl Leadership {
     ///
     /// # Errors
     ///
-    /// [`Lost`](ErrorKind::Lost) if it does not lead any more.
+    /// [`Lost`](crate::ErrorKind::Lost) if it does not lead any more.
     pub fn term(&self) -> Result<FencingToken> {
         self.guard.token()
     }
@@ -521,7 +518,7 @@ impl Observer {
     /// # Errors
     ///
     /// Those of a look that are not [worth another attempt](Error::is_retryable), such as
-    /// [`Denied`](ErrorKind::Denied), and [`Closed`](ErrorKind::Closed). The observer can be asked
+    /// [`Denied`](crate::ErrorKind::Denied), and [`Closed`](crate::ErrorKind::Closed). The observer can be asked
     /// again: it then looks again in its time, and goes on where it was.
     ///
     /// # Cancel safety

@@ -7,6 +7,7 @@ mod election;
 mod part;
 mod rw_lock;
 mod semaphore;
+mod slots;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};

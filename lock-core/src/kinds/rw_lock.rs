@@ -1,17 +1,18 @@
 //! Readers and writers: many may read at a time, or one may write.
 
 use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::calls::{Pauses, below, busy, each_in_turn, in_time, is_polled, look, shuffled};
+use super::calls::{Pauses, busy, each_in_turn, in_time, is_polled, look};
+use super::slots::Slots;
 use super::{Part, guard, settings};
 use crate::keeper::{Client, Patience};
 use crate::{
-    Error, ErrorKind, FencingToken, Held, Lock, LockGuard, LockKey, LockState, Locks, LostReason,
-    Operation, Released, Result, Seen, blocking,
+    Error, FencingToken, Held, Lock, LockGuard, LockState, Locks, LostReason, Operation, Released,
+    Result, Seen, blocking,
 };
 
 /// Many may read at a time, or one may write, from [`Locks::rw_lock`](crate::Locks::rw_lock). Cheap to
@@ -66,7 +67,7 @@ pub(super) struct ReadersInUse {
     /// The slot in which they read. Locked by the one that takes it, for the others to join.
     slot: tokio::sync::Mutex<Weak<ReadSlot>>,
     /// The number of the last one, and one: it is tried first, so processes keep to different ones.
-    usual: AtomicUsize,
+    usual: AtomicU32,
 }
 
 /// What the first reader has not finished is begun anew by the next one.
@@ -74,7 +75,7 @@ impl UnwindSafe for ReadersInUse {}
 impl RefUnwindSafe for ReadersInUse {}
 
 /// How many processes can read at a time.
-const SLOTS: usize = 64;
+const SLOTS: u32 = 64;
 
 /// What the label of those begins with who have the gate to read, and to write.
 const READS: &str = "~r:";
@@ -97,8 +98,8 @@ impl Locks {
     ///
     /// # Errors
     ///
-    /// [`InvalidInput`](ErrorKind::InvalidInput) unless the name has 1 to 506 bytes of UTF-8 without control
-    /// characters; [`Unsupported`](ErrorKind::Unsupported) if the store cannot
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) unless the name has 1 to 506 bytes of UTF-8 without control
+    /// characters; [`Unsupported`](crate::ErrorKind::Unsupported) if the store cannot
     /// [look](crate::Capabilities::look) at its locks.
     pub fn rw_lock(&self, name: impl AsRef<str>) -> Result<RwLock> {
         let lock = self.whole(name)?;
@@ -133,7 +134,7 @@ impl RwLock {
     /// # Errors
     ///
     /// As [`Lock::acquire`](crate::Lock::acquire);
-    /// [`Lost`](ErrorKind::Lost) if the readers took longer than [`max_hold`](Self::max_hold), which counts
+    /// [`Lost`](crate::ErrorKind::Lost) if the readers took longer than [`max_hold`](Self::max_hold), which counts
     /// from when the writer is the next one.
     ///
     /// # Cancel safety
@@ -147,14 +148,14 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// [`NotAcquired`](ErrorKind::NotAcquired) if the time ran out; otherwise as
+    /// [`NotAcquired`](crate::ErrorKind::NotAcquired) if the time ran out; otherwise as
     /// [`Lock::acquire_timeout`](crate::Lock::acquire_timeout).
     ///
     /// # Cancel safety
     ///
     /// As [`Lock::acquire`](crate::Lock::acquire).
     pub async fn read_timeout(&self, limit: Duration) -> Result<ReadGuard> {
-        self.take_read(self.lock.patience(limit)).await
+        self.take_read(self.client().patience(limit)).await
     }
 
     /// [`write`](Self::write), waiting for at most `limit`; with a limit of zero, only if nobody reads or
@@ -168,7 +169,7 @@ impl RwLock {
     ///
     /// As [`Lock::acquire`](crate::Lock::acquire).
     pub async fn write_timeout(&self, limit: Duration) -> Result<WriteGuard> {
-        self.take_write(self.lock.patience(limit)).await
+        self.take_write(self.client().patience(limit)).await
     }
 
     /// Reads if nobody writes, or waits to write; `None` otherwise.
@@ -181,7 +182,7 @@ impl RwLock {
     ///
     /// As [`Lock::acquire`](crate::Lock::acquire).
     pub async fn try_read(&self) -> Result<Option<ReadGuard>> {
-        unless_busy(self.take_read(Patience::Try).await)
+        Error::unless_busy(self.take_read(Patience::Try).await)
     }
 
     /// Writes if nobody reads or writes; `None` otherwise.
@@ -194,7 +195,7 @@ impl RwLock {
     ///
     /// As [`Lock::acquire`](crate::Lock::acquire).
     pub async fn try_write(&self) -> Result<Option<WriteGuard>> {
-        unless_busy(self.take_write(Patience::Try).await)
+        Error::unless_busy(self.take_write(Patience::Try).await)
     }
 
     /// [`read`](Self::read) for a thread that runs no async code.
@@ -354,30 +355,22 @@ impl RwLock {
     }
 
     async fn new_slot(&self, patience: Patience) -> Result<LockGuard> {
+        let slots = self.slots();
         let usual = self.in_use.usual.load(Relaxed);
-        let first = if usual == 0 { below(self.client(), SLOTS) } else { usual - 1 };
-        if let Some(guard) = self.try_slot(first).await? {
-            return Ok(guard);
+        let first = if usual == 0 { slots.one_of(SLOTS) } else { usual - 1 };
+        let mut taken = slots.attempt(first).await?;
+        if taken.is_none() {
+            let free = slots.look(0..SLOTS, patience).await?.free;
+            taken = slots.attempt_any(free).await?;
         }
-        let mut slots: Vec<_> = (0..SLOTS).collect();
-        self.look_at_slots(&mut slots, false, patience).await?;
-        for slot in shuffled(self.client(), slots) {
-            if let Some(guard) = self.try_slot(slot).await? {
-                return Ok(guard);
-            }
+        if let Some((slot, guard)) = taken {
+            self.in_use.usual.store(slot + 1, Relaxed);
+            return Ok(guard);
         }
         if matches!(patience, Patience::Try) {
             return Err(busy(format!("{SLOTS} other processes read already")));
         }
-        self.lock.part(slot_part(below(self.client(), SLOTS)))?.take(patience).await
-    }
-
-    async fn try_slot(&self, slot: usize) -> Result<Option<LockGuard>> {
-        let taken = self.lock.part(slot_part(slot))?.try_acquire().await?;
-        if taken.is_some() {
-            self.in_use.usual.store(slot + 1, Relaxed);
-        }
-        Ok(taken)
+        slots.lock(slots.one_of(SLOTS))?.take(patience).await
     }
 
     async fn search_write(&self, patience: Patience) -> Result<WriteGuard> {
@@ -403,37 +396,24 @@ impl RwLock {
 
     /// Waits until each slot was free at some moment since this was called.
     async fn readers_leave(&self, patience: Patience) -> Result<()> {
-        let mut slots: Vec<_> = (0..SLOTS).collect();
-        self.look_at_slots(&mut slots, true, patience).await?;
-        if !slots.is_empty() && matches!(patience, Patience::Try) {
+        let slots = self.slots();
+        let mut held = slots.look(0..SLOTS, patience).await?.held;
+        if !held.is_empty() && matches!(patience, Patience::Try) {
             return Err(busy("others read"));
         }
         if !is_polled(self.client()) {
-            let part = |slot: &usize| self.lock.part(slot_part(*slot));
-            let busy = slots.iter().map(part).collect::<Result<Vec<_>>>()?;
-            return each_in_turn(&busy, patience).await;
+            return each_in_turn(&slots.locks(held)?, patience).await;
         }
         let mut pauses = Pauses::new(self.client(), patience);
-        while !slots.is_empty() {
+        while !held.is_empty() {
             pauses.pause().await?;
-            self.look_at_slots(&mut slots, true, patience).await?;
+            held = slots.look(held, patience).await?.held;
         }
         Ok(())
     }
 
-    /// Leaves those of these slots that somebody has, or those that are free.
-    async fn look_at_slots(
-        &self,
-        slots: &mut Vec<usize>,
-        are_held: bool,
-        patience: Patience,
-    ) -> Result<()> {
-        let key = |slot: &usize| slot_part(*slot).key(self.key());
-        let keys = slots.iter().map(key).collect::<Result<Vec<LockKey>>>()?;
-        let seen = look(self.client(), &keys, patience).await?;
-        let mut is_held = seen.iter().map(|seen| matches!(seen, Seen::Held { .. }));
-        slots.retain(|_| is_held.next() == Some(are_held));
-        Ok(())
+    fn slots(&self) -> Slots<'_> {
+        Slots { whole: &self.lock, part: Part::Slot }
     }
 
     fn gate(&self, mark: &str) -> Result<Lock> {
@@ -445,22 +425,11 @@ impl RwLock {
     }
 }
 
-fn slot_part(slot: usize) -> Part {
-    Part::Slot(u32::try_from(slot).unwrap_or(u32::MAX))
-}
-
 /// Ends a read that was not granted, so that whoever tries again finds nothing of it.
 async fn give_back(slot: Arc<ReadSlot>) {
     if let Some(slot) = Arc::into_inner(slot) {
         // An error is repeated in the background.
         let _ = slot.guard.release().await;
-    }
-}
-
-fn unless_busy<T>(taken: Result<T>) -> Result<Option<T>> {
-    match taken {
-        Err(busy) if busy.kind() == ErrorKind::NotAcquired => Ok(None),
-        taken => taken.map(Some),
     }
 }
 

@@ -6,13 +6,13 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use super::calls::{Pauses, below, busy, first_of, in_time, is_polled, look, shuffled};
+use super::calls::{Pauses, below, busy, first_of, in_time, is_polled};
+use super::slots::Slots;
 use super::{Part, guard, settings};
 use crate::keeper::{Client, Patience};
 use crate::mutex::Mutex;
 use crate::{
-    Error, ErrorKind, Held, Lock, LockGuard, LockKey, Locks, Operation, Released, Result, Seen,
-    blocking,
+    Error, ErrorKind, Held, Lock, LockGuard, Locks, Operation, Released, Result, blocking,
 };
 
 /// At most so many holders of one name at a time, whatever fails, from
@@ -138,7 +138,7 @@ impl Semaphore {
     ///
     /// As [`Lock::acquire`](crate::Lock::acquire).
     pub async fn acquire_timeout(&self, limit: Duration) -> Result<Permit> {
-        self.take(self.lock.patience(limit)).await
+        self.take(self.client().patience(limit)).await
     }
 
     /// Takes a permit if one is free and no other task of this process waits for one; `None` otherwise.
@@ -162,10 +162,7 @@ impl Semaphore {
     ///
     /// As [`Lock::acquire`](crate::Lock::acquire).
     pub async fn try_acquire(&self) -> Result<Option<Permit>> {
-        match self.take(Patience::Try).await {
-            Err(busy) if busy.kind() == ErrorKind::NotAcquired => Ok(None),
-            taken => taken.map(Some),
-        }
+        Error::unless_busy(self.take(Patience::Try).await)
     }
 
     /// Takes a permit, runs `body` under it, then releases it. If the permit is lost, the body is dropped at
@@ -251,62 +248,37 @@ impl Semaphore {
 
     /// A permit that nobody has, without waiting for one.
     async fn free_one(&self, patience: Patience) -> Result<Option<Permit>> {
-        let mut slots = self.slots_of_others();
-        if slots.is_empty() {
+        let mut others = self.slots_of_others();
+        if others.is_empty() {
             return Ok(None);
         }
-        let first = slots.swap_remove(below(self.client(), slots.len()));
-        if let Some(permit) = self.try_slot(first).await? {
-            return Ok(Some(permit));
+        let first = others.swap_remove(below(self.client(), others.len()));
+        if let Some(taken) = self.slots().attempt(first).await? {
+            return Ok(Some(self.permit(taken)));
         }
         if self.client().capabilities.look {
-            slots = self.free_slots(slots, patience).await?;
+            others = self.slots().look(others, patience).await?.free;
         } else if !matches!(patience, Patience::Try) {
             return Ok(None);
         }
-        for slot in shuffled(self.client(), slots) {
-            if let Some(permit) = self.try_slot(slot).await? {
-                return Ok(Some(permit));
-            }
-        }
-        Ok(None)
+        Ok(self.slots().attempt_any(others).await?.map(|taken| self.permit(taken)))
     }
 
     /// Waits for the next permit that is free.
     async fn next_one(&self, patience: Patience) -> Result<Permit> {
         if !is_polled(self.client()) {
-            let slots: Vec<_> = (0..self.permits).collect();
-            let locks = slots.iter().map(|slot| self.slot(*slot)).collect::<Result<Vec<_>>>()?;
-            let (slot, guard) = first_of(&locks, patience).await?;
-            return Ok(self.permit(slots[slot], guard));
+            let locks = self.slots().locks(0..self.permits)?;
+            let (number, guard) = first_of(&locks, patience).await?;
+            return Ok(self.permit((u32::try_from(number).unwrap_or(u32::MAX), guard)));
         }
         let mut pauses = Pauses::new(self.client(), patience);
         loop {
-            let slots = self.free_slots((0..self.permits).collect(), patience).await?;
-            for slot in shuffled(self.client(), slots) {
-                if let Some(permit) = self.try_slot(slot).await? {
-                    return Ok(permit);
-                }
+            let free = self.slots().look(0..self.permits, patience).await?.free;
+            if let Some(taken) = self.slots().attempt_any(free).await? {
+                return Ok(self.permit(taken));
             }
             pauses.pause().await?;
         }
-    }
-
-    async fn try_slot(&self, slot: u32) -> Result<Option<Permit>> {
-        let taken = self.slot(slot)?.try_acquire().await?;
-        Ok(taken.map(|guard| self.permit(slot, guard)))
-    }
-
-    /// Those of these slots that are free.
-    async fn free_slots(&self, slots: Vec<u32>, patience: Patience) -> Result<Vec<u32>> {
-        let key = |slot: &u32| Part::Permit(*slot).key(self.key());
-        let keys = slots.iter().map(key).collect::<Result<Vec<LockKey>>>()?;
-        let seen = look(self.client(), &keys, patience).await?;
-        let free = slots.into_iter().zip(seen);
-        Ok(free
-            .filter(|(_, seen)| matches!(seen, Seen::Free { .. }))
-            .map(|(slot, _)| slot)
-            .collect())
     }
 
     /// The slots that no task of this process has.
@@ -315,15 +287,15 @@ impl Semaphore {
         (0..self.permits).filter(|slot| !ours.contains(slot)).collect()
     }
 
-    fn permit(&self, slot: u32, guard: LockGuard) -> Permit {
+    fn permit(&self, (slot, guard): (u32, LockGuard)) -> Permit {
         let held = guard.held().used_as(self.key().clone(), guard.held().fence());
         let in_use = Arc::clone(&self.in_use);
         in_use.slots.lock().insert(slot);
         Permit { held, guard, taken: TakenSlot { in_use, slot } }
     }
 
-    fn slot(&self, slot: u32) -> Result<Lock> {
-        self.lock.part(Part::Permit(slot))
+    fn slots(&self) -> Slots<'_> {
+        Slots { whole: &self.lock, part: Part::Permit }
     }
 
     fn turnstile(&self) -> Result<Lock> {

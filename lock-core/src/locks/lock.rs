@@ -12,8 +12,8 @@ use crate::keeper::{
 };
 use crate::kinds::Part;
 use crate::{
-    ClaimRequest, Error, ErrorKind, FencingToken, Held, LeaseToken, LockGuard, LockKey, Operation,
-    OwnerId, Released, RenewedLease, Result, Resume, blocking, keeper,
+    ClaimRequest, Error, FencingToken, Held, LeaseToken, LockGuard, LockKey, Operation, OwnerId,
+    Released, RenewedLease, Result, Resume, blocking, keeper,
 };
 
 /// One named lock with its settings, from [`Locks::named`](crate::Locks::named). Cheap to clone.
@@ -239,17 +239,17 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// [`NotAcquired`](ErrorKind::NotAcquired) if the time ran out and the store's last answer to this call
+    /// [`NotAcquired`](crate::ErrorKind::NotAcquired) if the time ran out and the store's last answer to this call
     /// was that another client holds the lock, and it has not failed to answer others of this `Locks`
     /// since; otherwise the last error.
-    /// [`NoAnswer`](ErrorKind::NoAnswer), a quarter of a second later, if the runtime of the
+    /// [`NoAnswer`](crate::ErrorKind::NoAnswer), a quarter of a second later, if the runtime of the
     /// `Locks` is not driven.
     ///
     /// # Cancel safety
     ///
     /// As [`acquire`](Self::acquire).
     pub async fn acquire_timeout(&self, limit: Duration) -> Result<LockGuard> {
-        self.take(self.patience(limit)).await
+        self.take(self.client.patience(limit)).await
     }
 
     /// Takes the lock if it is free; `None` if another client holds it.
@@ -275,10 +275,7 @@ impl Lock {
     ///
     /// As [`acquire`](Self::acquire).
     pub async fn try_acquire(&self) -> Result<Option<LockGuard>> {
-        match self.take(Patience::Try).await {
-            Err(busy) if busy.kind() == ErrorKind::NotAcquired => Ok(None),
-            taken => taken.map(Some),
-        }
+        Error::unless_busy(self.take(Patience::Try).await)
     }
 
     /// Takes the lock, runs `body` under it, then releases it. If the lock is lost, the body is
@@ -295,7 +292,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// Those of [`acquire`](Self::acquire), and [`Lost`](ErrorKind::Lost) if the lock was lost
+    /// Those of [`acquire`](Self::acquire), and [`Lost`](crate::ErrorKind::Lost) if the lock was lost
     /// before the body ended. If it ended in time, its value is returned even if the release then
     /// fails.
     ///
@@ -362,7 +359,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// Those of [`acquire`](Self::acquire), and [`NoAnswer`](ErrorKind::NoAnswer) if the runtime of
+    /// Those of [`acquire`](Self::acquire), and [`NoAnswer`](crate::ErrorKind::NoAnswer) if the runtime of
     /// the `Locks` is not driven.
     pub fn acquire_blocking(&self) -> Result<LockGuard> {
         blocking::wait(&self.client, self.acquire())
@@ -386,15 +383,6 @@ impl Lock {
     /// [`acquire_blocking`](Self::acquire_blocking).
     pub fn try_acquire_blocking(&self) -> Result<Option<LockGuard>> {
         blocking::wait(&self.client, self.try_acquire())
-    }
-
-    /// That of a caller who waits for at most `limit`.
-    pub(crate) fn patience(&self, limit: Duration) -> Patience {
-        if limit.is_zero() {
-            Patience::Try
-        } else {
-            Patience::Until(self.client.clock.now() + limit)
-        }
     }
 
     pub(crate) async fn take(&self, patience: Patience) -> Result<LockGuard> {
