@@ -120,13 +120,13 @@ pub(super) async fn look(
 
 /// The pauses between looks at locks that others have.
 #[derive(Debug)]
-pub(super) struct Pauses<'a> {
+pub(super) struct BusyPauses<'a> {
     client: &'a Client,
     patience: Patience,
     looks: u32,
 }
 
-impl<'a> Pauses<'a> {
+impl<'a> BusyPauses<'a> {
     pub(super) fn new(client: &'a Client, patience: Patience) -> Self {
         Self { client, patience, looks: 0 }
     }

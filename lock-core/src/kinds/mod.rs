@@ -14,7 +14,7 @@ use std::sync::{Arc, Weak};
 
 pub use all::{HeldSet, LockSet, LockSetGuard, SetLostSignal};
 pub use election::{Election, Leader, Leadership, Observation, Observer};
-pub(crate) use part::Part;
+pub(crate) use part::LockPart;
 pub use rw_lock::{ReadGuard, RwLock, WriteGuard};
 pub use semaphore::{Permit, Semaphore};
 

@@ -7,7 +7,7 @@ use crate::{Error, LockKey, Result};
 /// An exclusive lock that is a part of a lock of another kind. Its name is that of the whole, and a suffix
 /// that no lock of a user has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum LockPart {
     /// A permit of a semaphore.
     Permit(u32),
     /// What the first waiter for a permit has.
@@ -24,7 +24,7 @@ const MARK: &str = "~~";
 /// The longest suffix: that of a part with a number of three digits.
 const LONGEST_SUFFIX: usize = 6;
 
-impl fmt::Display for Part {
+impl fmt::Display for LockPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(MARK)?;
         match self {
@@ -36,7 +36,7 @@ impl fmt::Display for Part {
     }
 }
 
-impl Part {
+impl LockPart {
     /// The name of this part of the lock `whole`.
     pub(crate) fn key(self, whole: &LockKey) -> Result<LockKey> {
         whole.sibling(format!("{}{self}", whole.name()))
@@ -88,28 +88,33 @@ mod tests {
     #[test]
     fn the_names_of_parts_are_theirs_alone() {
         let whole = LockKey::new("shop", "gpu").unwrap();
-        let parts =
-            [Part::Permit(0), Part::Permit(255), Part::Turnstile, Part::Slot(63), Part::Gate];
+        let parts = [
+            LockPart::Permit(0),
+            LockPart::Permit(255),
+            LockPart::Turnstile,
+            LockPart::Slot(63),
+            LockPart::Gate,
+        ];
         for part in parts {
             let key = part.key(&whole).unwrap();
-            assert_eq!(Part::parse(key.name()), Some(("gpu", part)));
+            assert_eq!(LockPart::parse(key.name()), Some(("gpu", part)));
             assert!(part.to_string().len() <= LONGEST_SUFFIX);
-            assert!(Part::refuse(key.name()).unwrap_err().to_string().contains(key.name()));
+            assert!(LockPart::refuse(key.name()).unwrap_err().to_string().contains(key.name()));
         }
         for other in [
             "gpu", "gpu~~", "gpu~~x", "gpu~~p", "gpu~~p01", "gpu~~p+1", "gpu~~g1", "~~g", "gpu~~é",
             "gpu~p1",
         ] {
-            assert_eq!(Part::parse(other), None, "{other}");
-            assert!(Part::refuse(other).is_ok());
+            assert_eq!(LockPart::parse(other), None, "{other}");
+            assert!(LockPart::refuse(other).is_ok());
         }
     }
 
     #[test]
     fn the_whole_leaves_room_for_its_parts() {
         let of = |length| LockKey::new("", "x".repeat(length)).unwrap();
-        assert!(Part::check_whole(&of(506)).is_ok());
-        assert!(Part::Permit(255).key(&of(506)).is_ok());
-        assert!(Part::check_whole(&of(507)).unwrap_err().to_string().contains("506"));
+        assert!(LockPart::check_whole(&of(506)).is_ok());
+        assert!(LockPart::Permit(255).key(&of(506)).is_ok());
+        assert!(LockPart::check_whole(&of(507)).unwrap_err().to_string().contains("506"));
     }
 }

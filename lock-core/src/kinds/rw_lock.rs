@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::calls::{Pauses, busy, each_in_turn, in_time, is_polled, look};
+use super::calls::{BusyPauses, busy, each_in_turn, in_time, is_polled, look};
 use super::slots::Slots;
-use super::{Part, guard, settings};
+use super::{LockPart, guard, settings};
 use crate::keeper::{Client, Patience};
 use crate::{
     Error, FencingToken, Held, Lock, LockGuard, LockState, Locks, LostReason, Operation, Released,
@@ -310,7 +310,7 @@ impl RwLock {
     }
 
     async fn look_at_gate(&self, patience: Patience) -> Result<Gate> {
-        let key = Part::Gate.key(self.key())?;
+        let key = LockPart::Gate.key(self.key())?;
         let seen = look(self.client(), &[key], patience).await?;
         Ok(match seen.into_iter().next() {
             Some(Seen::Free { floor }) => floor.map_or(Gate::NoFloor, Gate::Open),
@@ -404,7 +404,7 @@ impl RwLock {
         if !is_polled(self.client()) {
             return each_in_turn(&slots.locks(held)?, patience).await;
         }
-        let mut pauses = Pauses::new(self.client(), patience);
+        let mut pauses = BusyPauses::new(self.client(), patience);
         while !held.is_empty() {
             pauses.pause().await?;
             held = slots.look(held, patience).await?.held;
@@ -413,11 +413,11 @@ impl RwLock {
     }
 
     fn slots(&self) -> Slots<'_> {
-        Slots { whole: &self.lock, part: Part::Slot }
+        Slots { whole: &self.lock, part: LockPart::Slot }
     }
 
     fn gate(&self, mark: &str) -> Result<Lock> {
-        Ok(self.lock.part(Part::Gate)?.marked(mark))
+        Ok(self.lock.part(LockPart::Gate)?.marked(mark))
     }
 
     fn client(&self) -> &Client {

@@ -6,9 +6,9 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use super::calls::{Pauses, below, busy, first_of, in_time, is_polled};
+use super::calls::{BusyPauses, below, busy, first_of, in_time, is_polled};
 use super::slots::Slots;
-use super::{Part, guard, settings};
+use super::{LockPart, guard, settings};
 use crate::keeper::{Client, Patience};
 use crate::mutex::Mutex;
 use crate::{
@@ -271,7 +271,7 @@ impl Semaphore {
             let (number, guard) = first_of(&locks, patience).await?;
             return Ok(self.permit((u32::try_from(number).unwrap_or(u32::MAX), guard)));
         }
-        let mut pauses = Pauses::new(self.client(), patience);
+        let mut pauses = BusyPauses::new(self.client(), patience);
         loop {
             let free = self.slots().look(0..self.permits, patience).await?.free;
             if let Some(taken) = self.slots().attempt_any(free).await? {
@@ -295,11 +295,11 @@ impl Semaphore {
     }
 
     fn slots(&self) -> Slots<'_> {
-        Slots { whole: &self.lock, part: Part::Permit }
+        Slots { whole: &self.lock, part: LockPart::Permit }
     }
 
     fn turnstile(&self) -> Result<Lock> {
-        Ok(self.lock.part(Part::Turnstile)?.for_a_turn(LONGEST_TURN))
+        Ok(self.lock.part(LockPart::Turnstile)?.for_a_turn(LONGEST_TURN))
     }
 
     fn client(&self) -> &Client {

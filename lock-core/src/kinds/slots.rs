@@ -1,7 +1,7 @@
 //! The parts of a lock of another kind that have numbers: permits, and where processes are marked as readers.
 
 use super::calls::{below, look, shuffled};
-use super::part::Part;
+use super::part::LockPart;
 use crate::keeper::{Client, Patience};
 use crate::{Lock, LockGuard, Result, Seen};
 
@@ -9,7 +9,7 @@ use crate::{Lock, LockGuard, Result, Seen};
 #[derive(Debug)]
 pub(super) struct Slots<'a> {
     pub(super) whole: &'a Lock,
-    pub(super) part: fn(u32) -> Part,
+    pub(super) part: fn(u32) -> LockPart,
 }
 
 /// Which slots a look has shown to be free, and which to be held.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::contract::check_part;
 use crate::keeper::Client;
-use crate::kinds::Part;
+use crate::kinds::LockPart;
 use crate::{
     Capabilities, Clock, Error, ErrorKind, Feature, Finding, HolderMark, LockAdmin, LockEvent,
     LockInfo, LockKey, Operation, Released, Result, Victim, blocking,
@@ -98,14 +98,14 @@ impl Locks {
     /// `~~p3`.
     pub fn named(&self, name: impl AsRef<str>) -> Result<Lock> {
         let key = self.key(name)?;
-        Part::refuse(key.name())?;
+        LockPart::refuse(key.name())?;
         Ok(Lock::new(Arc::clone(&self.0), key))
     }
 
     /// What a lock of another kind with this name is made of.
     pub(crate) fn whole(&self, name: impl AsRef<str>) -> Result<Lock> {
         let key = self.key(name)?;
-        Part::check_whole(&key)?;
+        LockPart::check_whole(&key)?;
         Ok(Lock::new(Arc::clone(&self.0), key))
     }
 

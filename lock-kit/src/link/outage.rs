@@ -36,12 +36,12 @@ pub struct Outage<E>(Mutex<OutageState<E>>);
 struct OutageState<E> {
     /// There are some while the server is down.
     failures: Failures,
-    asking: Option<Leader<E>>,
+    asking: Option<LeadingAsker<E>>,
 }
 
 /// The caller that asks on behalf of all.
 #[derive(Clone)]
-struct Leader<E> {
+struct LeadingAsker<E> {
     /// It has no sender any more if that caller was dropped.
     told: watch::Receiver<Option<Result<(), E>>>,
     /// Until when it is waited for.
@@ -54,7 +54,7 @@ enum Part<E> {
     Ask,
     /// It asks on behalf of all, not before this.
     Lead(Instant, watch::Sender<Option<Result<(), E>>>),
-    Follow(Leader<E>),
+    Follow(LeadingAsker<E>),
 }
 
 impl<E: Clone> Outage<E> {
@@ -121,7 +121,7 @@ impl<E: Clone> Outage<E> {
         }
         let begin = state.failures.pause_until(now).unwrap_or(now);
         let (sender, told) = watch::channel(None);
-        state.asking = Some(Leader { told, end: begin + PATIENCE });
+        state.asking = Some(LeadingAsker { told, end: begin + PATIENCE });
         Part::Lead(begin, sender)
     }
 }
@@ -155,14 +155,15 @@ impl<E> fmt::Debug for OutageTurn<'_, E> {
 
 impl<E: Clone> OutageState<E> {
     /// The caller that asks for all, if there is one.
-    fn leader(&self) -> Option<Leader<E>> {
-        let is_there =
-            |leader: &&Leader<E>| leader.told.has_changed().is_ok() && Instant::now() < leader.end;
+    fn leader(&self) -> Option<LeadingAsker<E>> {
+        let is_there = |leader: &&LeadingAsker<E>| {
+            leader.told.has_changed().is_ok() && Instant::now() < leader.end
+        };
         self.asking.as_ref().filter(is_there).cloned()
     }
 }
 
-impl<E: Clone> Leader<E> {
+impl<E: Clone> LeadingAsker<E> {
     /// Waits until it is told something, is dropped, or takes too long.
     async fn outcome(mut self) -> Result<(), E> {
         let told = self.told.wait_for(Option::is_some);
