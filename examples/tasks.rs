@@ -1,8 +1,8 @@
-//! Every task is done by exactly one worker.
+//! One worker at a time for each task.
 //!
 //! Several workers, on as many machines as you like, see the same list of tasks. Each takes the
 //! lock named after a task before it works on it, and skips the task if another worker has it. A
-//! worker that is killed in the middle leaves its task to another one, after the ttl.
+//! worker that is killed in the middle leaves its task to another one, once its TTL has passed.
 //!
 //! **What the lock gives:** no two workers work on a task at the same time. **What it does not
 //! give:** "once". That needs the done mark, which is checked and written under the fence, in the
