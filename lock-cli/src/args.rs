@@ -3,15 +3,17 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::signals;
 
 const AFTER_HELP: &str = "\
-Exit codes: of `run` the command's own; 128+N if signal N killed it, which then ends `run` too; 64 wrong usage; 69 the store \
-cannot be reached or refused us; 70 internal error; 75 not acquired; 78 wrong configuration; 79 the \
-lock was lost while the command ran or before --min-hold had passed, --max-hold was reached, or a lease has expired; 126 the command cannot be executed; \
-127 the command was not found; 130 or 143 interrupted while waiting.";
+Exit codes: `run` exits with the command's own code; if signal N killed the command, the same signal then ends `run` \
+(128+N in a shell). 64 wrong usage; 69 the store cannot be reached, or refused the request; 70 internal error; \
+75 not acquired; 78 wrong configuration; 79 the lock was lost while the command ran or before --min-hold had passed, \
+or --max-hold was reached, or a lease has expired; 126 the command cannot be executed; 127 the command was not found; \
+130 or 143 interrupted while waiting.";
 
 /// Run a command under a distributed lock, and see who holds what.
 #[derive(Debug, Parser)]
@@ -45,11 +47,11 @@ pub(crate) enum CliCommand {
         prefix: String,
         #[command(flatten)]
         store: StoreArgs,
-        /// The order
+        /// The order of the list
         #[arg(long, value_enum, default_value = "name")]
         sort: SortBy,
     },
-    /// Take the lock, print its lease, and exit: for scripts that cannot be run under `run`
+    /// Take a lock, print its lease and exit: for scripts that cannot be run under `run`
     Acquire {
         /// The name of the lock: 1 to 512 bytes without control characters
         name: String,
@@ -60,73 +62,72 @@ pub(crate) enum CliCommand {
     Renew {
         #[command(flatten)]
         lease: LeaseArgs,
-        /// How long the store keeps the lock from now on. Default: 30s, whatever ttl `acquire` was
-        /// given
+        /// How long the store keeps the lock from now on. Default: 30s, whatever the --ttl of
+        /// `acquire` was
         #[arg(long, value_name = "DURATION", value_parser = duration)]
         ttl: Option<Duration>,
     },
     /// Release a lock taken by `acquire`, or take a lock away from its holder
     Release(ReleaseArgs),
-    /// Show who holds these locks, again and again: a table on a terminal, else a line of JSON for
-    /// each change
+    /// Watch locks: a table on a terminal, otherwise a line of JSON for each change
     Watch {
         /// The names of the locks
         #[arg(required = true)]
         names: Vec<String>,
         #[command(flatten)]
         store: StoreArgs,
-        /// How often the store is asked
+        /// How often to query the store
         #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "500ms")]
         every: Duration,
     },
-    /// Find out whether the store can keep locks, what is wrong with it, and what to do about it
+    /// Check whether the store can keep locks, and suggest a fix for what is wrong
     Doctor {
-        /// The lock that is taken and released to prove the rights; a new name by default. Name one if
+        /// The lock to take and release, to check your access rights. Default: a new name. Give one if
         /// your rights cover certain names only
         name: Option<String>,
         #[command(flatten)]
         store: StoreArgs,
     },
-    /// Measure how long locks take, beside a bare round trip to the store
+    /// Measure how long locking takes, compared with a bare round trip to the store
     Bench {
         #[command(flatten)]
         store: StoreArgs,
-        /// How often each call is measured
+        /// How many times to measure each call
         #[arg(long, default_value = "200", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
         rounds: u32,
-        /// How often the hand-over to a waiting client is measured
+        /// How many times to measure the hand-over to a waiting client
         #[arg(long, default_value = "20", value_parser = clap::value_parser!(u32).range(1..=100_000))]
         hand_overs: u32,
     },
-    /// Judge a store by the conformance suite of this library. Its locks end with the run; use a
-    /// server on which some load does no harm
+    /// Test a store with the conformance suite of this library. It leaves no locks behind, but puts
+    /// some load on the server
     #[cfg(feature = "conformance")]
     Conformance(ConformanceArgs),
-    /// Let a Redlock quorum serve again that waits for a person, since its nodes have lost their data
+    /// Let a Redlock quorum that has lost data, and is waiting for an operator, vote again
     Recover {
         #[command(flatten)]
         store: StoreArgs,
-        /// Repeat it until the store serves again, for at most this long
+        /// Keep trying until the store grants locks again, for at most this long
         #[arg(short, long, value_name = "DURATION", value_parser = duration)]
         wait: Option<Duration>,
         /// Do not ask for confirmation
         #[arg(long, short)]
         yes: bool,
     },
-    /// Show the stores of this build, and the form of their URLs
+    /// List the stores in this build and what their URLs look like
     Stores {
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Print the completions for a shell
+    /// Print shell completions
     Completions {
         /// The shell
         shell: clap_complete::Shell,
     },
-    /// Print the manual page, as roff: distlock man | man -l -
+    /// Print the manual page as roff: distlock man | man -l -
     Man {
-        /// The page of this subcommand
+        /// The subcommand whose page to print. Default: the page of distlock itself
         subcommand: Option<String>,
     },
     /// The resident half of `run`; not for direct use
@@ -143,7 +144,7 @@ impl Cli {
     /// As clap shows them, help among them.
     pub(crate) fn read(words: impl IntoIterator<Item = OsString>) -> clap::error::Result<Self> {
         let mut command = Self::command();
-        let matches = command.try_get_matches_from_mut(words)?;
+        let matches = command.try_get_matches_from_mut(words).map_err(with_hint)?;
         let mut cli =
             Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
         let Some((_, given)) = matches.subcommand() else { return Ok(cli) };
@@ -159,11 +160,26 @@ impl Cli {
     }
 }
 
+/// Without `--`, the command was read as the name of a second lock.
+fn with_hint(mut error: clap::Error) -> clap::Error {
+    let missing = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::Strings(missing)) => missing.as_slice(),
+        _ => &[],
+    };
+    if error.kind() == ErrorKind::MissingRequiredArgument
+        && missing.iter().any(|argument| argument.contains("COMMAND"))
+    {
+        let hint = "the command comes after `--`: distlock run NAME -- COMMAND";
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
+    }
+    error
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct StoreArgs {
-    /// The store of the locks, such as sqlite:///var/lib/app/locks.db. Default: $DISTLOCK_STORE,
-    /// else an SQLite file in your state directory. Put a URL with a password in the variable:
-    /// other users can see command lines
+    /// The URL of the store, such as sqlite:///var/lib/app/locks.db. Default: $DISTLOCK_STORE, or an
+    /// SQLite file in your state directory. Put a URL with a password in the variable: other users
+    /// can see command lines
     #[arg(long, value_name = "URL")]
     pub(crate) store: Option<String>,
     /// Print JSON: results on standard output; the events of `run`, and errors, on standard error
@@ -189,7 +205,7 @@ pub(crate) struct WantArgs {
     /// Exit with this code, instead of 75, if the lock was not acquired
     #[arg(short = 'E', long, value_name = "CODE")]
     pub(crate) conflict_exit_code: Option<u8>,
-    /// Who holds the lock, as shown by `status` and `list`. Default: host name and process id
+    /// The name that `status` and `list` show for you. Default: host name and process id
     #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<String>,
     /// Print nothing about waiting or about not getting the lock
@@ -203,37 +219,36 @@ pub(crate) struct WantArgs {
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     /// The name of the lock: 1 to 512 bytes without control characters. With several names, the
-    /// command runs when all of them are held
+    /// command runs once all the locks are held
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,
     #[command(flatten)]
     pub(crate) want: WantArgs,
-    /// Take one of this many permits of the name, so that at most this many commands run at a time. The
-    /// number of the permit, from 0, is in $DISTLOCK_SLOT
+    /// Take one of N permits, so that at most N commands run at a time. $DISTLOCK_SLOT is the number of
+    /// the permit, from 0
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256), conflicts_with_all = ["read", "write"])]
     pub(crate) permits: Option<u32>,
-    /// Run beside others with --read, while nobody runs with --write
+    /// Run alongside other commands with --read, while none runs with --write
     #[arg(long, conflicts_with = "write")]
     pub(crate) read: bool,
-    /// Run while nobody else runs with --read or --write
+    /// Run while no other command runs with --read or --write
     #[arg(long)]
     pub(crate) write: bool,
     /// Stop the command when it has held the lock this long
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) max_hold: Option<Duration>,
-    /// Keep the lock at least this long, even if the command ends sooner: for a job that must not
-    /// be run again by a machine whose clock is behind
+    /// Keep the lock at least this long, even if the command ends sooner, so that a machine whose
+    /// clock is behind does not run the job again
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) min_hold: Option<Duration>,
-    /// How long the command has between the first signal and SIGKILL when it must stop. When its
-    /// lease is ending, that is a third of the ttl at most
+    /// When the command must stop: the time between the first signal and SIGKILL. At most a third of
+    /// the TTL if its lease is about to end
     #[arg(short, long, value_name = "DURATION", value_parser = duration, default_value = "5s")]
     pub(crate) kill_after: Duration,
     /// The signal that asks the command to stop: TERM, INT, HUP, QUIT, USR1, USR2 or KILL
     #[arg(short, long, value_name = "SIGNAL", value_parser = signals::parse, default_value = "TERM")]
     pub(crate) signal: i32,
-    /// What happens to the command when the lock is lost. It is not certain then that it is the only
-    /// one that runs
+    /// What to do with the command when the lock is lost: another copy may already be running
     #[arg(long, value_enum, value_name = "WHAT", default_value = "term")]
     pub(crate) on_lost: OnLost,
     /// Whether a second name comes after `-c LINE`, where `sh` has arguments.
@@ -250,11 +265,11 @@ pub(crate) struct RunArgs {
 /// What happens to a command whose lock is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnLost {
-    /// It gets --signal, and SIGKILL --kill-after later
+    /// Send it --signal, and SIGKILL after --kill-after
     Term,
-    /// It gets SIGKILL
+    /// Send it SIGKILL
     Kill,
-    /// It goes on without the lock; the exit code is 79 all the same
+    /// Let it continue without the lock; the exit code is still 79
     Ignore,
 }
 
@@ -274,7 +289,7 @@ pub(crate) struct LeaseArgs {
     /// The name of the lock
     pub(crate) name: String,
     /// The lease printed by `acquire`, or - to read it from standard input. Default:
-    /// $DISTLOCK_LEASE. It is a secret, and other users can see command lines
+    /// $DISTLOCK_LEASE. It is a secret: other users can see command lines
     pub(crate) lease: Option<String>,
     #[command(flatten)]
     pub(crate) store: StoreArgs,
@@ -284,11 +299,10 @@ pub(crate) struct LeaseArgs {
 pub(crate) struct ReleaseArgs {
     #[command(flatten)]
     pub(crate) lease: LeaseArgs,
-    /// Release it no matter who holds it: the holder is not asked, and keeps working until it
-    /// notices
+    /// Take the lock away from its holder, which keeps working until it notices
     #[arg(long, conflicts_with = "lease")]
     pub(crate) force: bool,
-    /// Release it only if this owner holds it: the id that `status` shows, or its beginning
+    /// Do so only if this owner holds the lock: the id that `status` shows, or the start of it
     #[arg(long, value_name = "ID", value_parser = owner, requires = "force")]
     pub(crate) owner: Option<String>,
     /// Do not ask for confirmation
@@ -334,14 +348,14 @@ fn owner(text: &str) -> Result<String, String> {
 #[cfg(feature = "conformance")]
 #[derive(Debug, Args)]
 pub(crate) struct ConformanceArgs {
-    /// Only cases whose names begin with one of these, such as c03 or s01
+    /// Run only the cases whose names begin with one of these, such as c03 or s01
     pub(crate) cases: Vec<String>,
     #[command(flatten)]
     pub(crate) store: StoreArgs,
-    /// The form of the report on standard output. --json is short for json
+    /// The format of the report on standard output. --json means --report json
     #[arg(long, value_enum, default_value = "text", conflicts_with = "json")]
     pub(crate) report: ReportForm,
-    /// How many cases run at the same time; they mostly sleep
+    /// How many cases to run at a time; they spend most of it asleep
     #[arg(long, default_value = "8", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) jobs: u16,
 }
@@ -349,11 +363,11 @@ pub(crate) struct ConformanceArgs {
 #[cfg(feature = "conformance")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ReportForm {
-    /// Failures and a summary, for people
+    /// Failures and a summary, to read
     Text,
-    /// One object with all cases
+    /// One JSON object with all cases
     Json,
-    /// The XML that build servers read
+    /// JUnit XML, for build servers
     Junit,
 }
 
@@ -362,9 +376,9 @@ pub(crate) enum ReportForm {
 pub(crate) enum SortBy {
     /// By name
     Name,
-    /// The lock that has been held longest first
+    /// The lock held for the longest time first
     Age,
-    /// The lease that ends first
+    /// The lease that ends soonest first
     Left,
 }
 

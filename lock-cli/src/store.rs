@@ -32,9 +32,10 @@ impl OpenStore {
     pub(crate) async fn open(args: &StoreArgs, limit: Option<Duration>) -> Result<Self, ExitError> {
         let store = Self::open_any(args, limit).await?;
         if store.locks.backend_name() == "memory" {
-            let message = "a memory:// store ends with this process: its locks exclude nobody";
+            let message =
+                "a memory:// store exists in this process only: its locks exclude no other process";
             return Err(ExitError::config(message).with_hint(
-                "name a store that others can reach, or none: the default is an SQLite file",
+                "use a store that other processes can reach, or none: the default is an SQLite file",
             ));
         }
         Ok(store)
@@ -135,15 +136,15 @@ fn explain(error: Error, origin: &str) -> ExitError {
     let hint = match error.kind() {
         ErrorKind::Unavailable | ErrorKind::NoAnswer => {
             format!(
-                "the store comes from {origin}: is it up, is the address right, and do both sides use TLS, or neither?"
+                "the store's URL comes from {origin}: is the server running, is the address correct, and do both sides use TLS, or neither?"
             )
         }
         ErrorKind::Denied | ErrorKind::Store => {
             format!(
-                "the store comes from {origin}: check your access rights, and that nothing else uses it for another purpose"
+                "the store's URL comes from {origin}: check your access rights, and that nothing else uses the same table or keys"
             )
         }
-        ErrorKind::Config => format!("the store comes from {origin}"),
+        ErrorKind::Config => format!("the store's URL comes from {origin}"),
         _ => return error.into(),
     };
     ExitError::from(error).with_hint(hint)
@@ -160,7 +161,7 @@ fn choose(
     if let Some(url) = variable(VARIABLE).filter(|url| !url.is_empty()) {
         return match url.into_string() {
             Ok(url) => Ok((url, format!("${VARIABLE}"))),
-            Err(_) => Err(ExitError::config(format!("${VARIABLE} is not UTF-8, as it must be"))),
+            Err(_) => Err(ExitError::config(format!("${VARIABLE} is not valid UTF-8"))),
         };
     }
     if !cfg!(feature = "sqlite") {
@@ -182,7 +183,7 @@ fn state_folder(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, 
         path("XDG_STATE_HOME").or_else(|| path("HOME").map(|home| home.join(".local/state")));
     state.map(|state| state.join("distlock")).ok_or_else(|| {
         ExitError::config(format!(
-            "no store is given, and neither $XDG_STATE_HOME nor $HOME says where your state directory is: pass --store or set ${VARIABLE}"
+            "no store is given, and the default needs $XDG_STATE_HOME or $HOME: pass --store or set ${VARIABLE}"
         ))
     })
 }

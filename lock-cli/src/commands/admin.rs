@@ -96,13 +96,14 @@ pub(crate) async fn recover(
 ) -> Result<u8, ExitError> {
     if !yes {
         confirm(
-            "The nodes have forgotten which locks were held. They vote again once every such lock has ended.\nIs it certain that the nodes that answer are the right ones? [y/N] ",
-            "if it is certain that the nodes that answer are the right ones, add --yes".to_owned(),
+            "The nodes have forgotten which locks were held. They vote again once every such lock has ended.\nAre you certain that the nodes that respond are the right ones? [y/N] ",
+            "if you are certain that the nodes that respond are the right ones, add --yes"
+                .to_owned(),
             ExitError::new(code::NOT_ACQUIRED, "not-recovered", "nothing was done"),
         )?;
     }
     OpenStore::with_until_signal(&store, async |opened| repeat(opened, wait).await).await?;
-    output::result(store.json, json!({ "recovered": true }), "every node that answers votes")
+    output::result(store.json, json!({ "recovered": true }), "every node that responds votes")
 }
 
 async fn repeat(store: &OpenStore, wait: Option<Duration>) -> Result<(), ExitError> {
@@ -124,5 +125,5 @@ async fn repeat(store: &OpenStore, wait: Option<Duration>) -> Result<(), ExitErr
 /// It has to wait until every lock that may have been forgotten has ended.
 fn not_yet(error: &Error) -> ExitError {
     ExitError::new(code::UNAVAILABLE, "not-recovered", error.to_string())
-        .with_hint("call it again then, or let --wait do so, such as --wait 2m")
+        .with_hint("run it again then, or use --wait, such as --wait 2m")
 }

@@ -48,9 +48,20 @@ fn wanted(starts: &[String]) -> Result<Vec<&'static str>, ExitError> {
         starts.iter().find(|start| !wanted.iter().any(|id| id.starts_with(start.as_str())))
     {
         return Err(ExitError::usage(format!("no case begins with {}", quoted(start)))
-            .with_hint("their names begin with c01 to c15 for the clauses of the contract, s01 to s06 for safety and l01 to l05 for liveness"));
+            .with_hint(format!(
+                "their names begin with {} for the clauses of the contract, {} for safety and {} for liveness",
+                range('c'), range('s'), range('l')
+            )));
     }
     Ok(wanted)
+}
+
+/// The beginnings of the first and the last case of a kind, such as `c01 to c15`.
+fn range(kind: char) -> String {
+    let ids = conformance_tests::all_cases().map(|(id, _)| id).filter(|id| id.starts_with(kind));
+    let starts = ids.filter_map(|id| id.get(..3)).collect::<std::collections::BTreeSet<_>>();
+    let ends = [starts.first(), starts.last()];
+    ends.into_iter().flatten().copied().collect::<Vec<_>>().join(" to ")
 }
 
 /// A store that cannot be reached would fail each case: one error says it better.

@@ -48,7 +48,7 @@ fn refused(failure: &ExitError) -> Finding {
     let remedy = failure
         .hint
         .as_deref()
-        .unwrap_or("do what it says, or use another store: `distlock stores` lists them");
+        .unwrap_or("follow the message, or use another store: `distlock stores` lists them");
     Finding::critical(failure.message.as_str(), remedy)
 }
 
@@ -58,7 +58,7 @@ async fn look(name: Option<String>, store: &OpenStore) -> Result<Vec<Finding>, E
     match store.locks.diagnose().await {
         Ok(found) => findings.extend(found),
         Err(error) if error.kind() == ErrorKind::Unsupported => {}
-        Err(error) => findings.push(broken("it cannot be examined", &error)),
+        Err(error) => findings.push(broken("it could not be checked", &error)),
     }
     findings.push(try_a_lock(name, store).await?);
     findings.extend(promises(store));
@@ -68,9 +68,9 @@ async fn look(name: Option<String>, store: &OpenStore) -> Result<Vec<Finding>, E
 fn broken(what: &str, error: &Error) -> Finding {
     let remedy = match error.kind() {
         ErrorKind::Denied => {
-            "grant the rights that the message names, or name a lock that you may use: distlock doctor NAME"
+            "grant the rights that the message names, or pass the name of a lock that you may use: distlock doctor NAME"
         }
-        _ => "see the other findings, and the log of the server",
+        _ => "see the other findings, and the server's log",
     };
     Finding::critical(format!("{what}: {error}"), remedy)
 }
@@ -85,13 +85,13 @@ async fn latency(store: &OpenStore) -> Finding {
     }
     times.sort_unstable();
     let median = times[ROUNDS / 2];
-    let what = format!("it answers in {median:.2?} (median of {ROUNDS})");
+    let what = format!("it responds in {median:.2?} (median of {ROUNDS})");
     if median < SLOW {
         return Finding::fact(what);
     }
     Finding::warning(
-        format!("{what}: a lock costs several such round trips"),
-        "use a store that is nearer, and a ttl of at least a hundred round trips",
+        format!("{what}: a lock takes several such round trips"),
+        "use a store that is closer, and a TTL of at least a hundred round trips",
     )
 }
 
@@ -124,8 +124,8 @@ fn promises(store: &OpenStore) -> Vec<Finding> {
     let can = store.locks.capabilities();
     let least = short(can.min_ttl);
     let ttl = match can.max_ttl {
-        Some(most) => format!("a ttl can be from {least} to {}", short(most)),
-        None => format!("a ttl can be {least} or more"),
+        Some(most) => format!("the TTL can be {least} to {}", short(most)),
+        None => format!("the TTL can be {least} or more"),
     };
     let mut findings = vec![Finding::fact(ttl)];
     let features = [Feature::Fair, Feature::Push, Feature::DurableFences, Feature::Detach];

@@ -37,7 +37,8 @@ async fn detached(
     let store = &session.store;
     let backend = store.locks.backend_name();
     if !store.locks.capabilities().detachable {
-        let message = format!("{backend} keeps a lock only while the program that took it runs");
+        let message =
+            format!("{backend} keeps a lock only as long as the program that took it runs");
         return Err(ExitError::new(code::CONFIG, "unsupported", message)
             .with_hint("use `distlock run`, or another store: `distlock stores` lists them"));
     }
@@ -85,7 +86,7 @@ pub(crate) async fn renew(args: LeaseArgs, ttl: Option<Duration>) -> Result<u8, 
 }
 
 pub(crate) async fn release(args: LeaseArgs) -> Result<u8, ExitError> {
-    let hint = ". To take the lock away from a holder that does not end, add --force: the holder is not asked, so stop its command first if you can";
+    let hint = ". To take the lock away from its holder, add --force; stop the holder's command first if you can, because it keeps running until it notices";
     let token = read(&args, hint)?;
     let released = OpenStore::with(&args.store, async |store| {
         let lock = store.lock(&args.name, None)?;

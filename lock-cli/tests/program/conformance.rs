@@ -56,8 +56,11 @@ fn a_wrong_store_fails_and_says_why() {
 #[test]
 fn what_cannot_be_judged_is_no_result() {
     let bench = Bench::new();
-    judge(&bench, &["c99"]).is(64).printing("").saying(["no case begins with \"c99\""]);
-    judge(&bench, &["--store", "memory://"]).is(78).printing("").saying(["ends with this process"]);
+    judge(&bench, &["c99"]).is(64).printing("").saying(["no case begins with \"c99\"", "c01 to c"]);
+    judge(&bench, &["--store", "memory://"])
+        .is(78)
+        .printing("")
+        .saying(["exists in this process only"]);
     judge(&bench, &["--store", "sqlite:///no/folder/x.db"]).is(78).printing("");
     judge(&bench, &["--report", "pdf"]).is(64);
 }

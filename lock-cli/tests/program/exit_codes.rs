@@ -97,6 +97,8 @@ fn wrong_usage_is_64() {
     refused(bench.done(["run", "a", "--max-hold", "0s", "--", "echo", "ran"]), 64, "--max-hold");
     refused(bench.done(["run", "a", "--label", "a\u{1b}[2J", "--", "echo", "ran"]), 64, "label");
     refused(bench.done(["release", "a"]), 64, "--force");
+    let forgotten = bench.done(["run", "a", "./job.sh"]).is(64).printing("");
+    forgotten.saying(["tip: the command comes after `--`: distlock run NAME -- COMMAND"]);
     // As `sh -c LINE ARGUMENT` has it: here it would be a lock.
     for args in [["a", "-c", "echo ran", "b"], ["-c", "echo ran", "a", "b"]] {
         refused(bench.done([&["run"], &args[..]].concat()), 64, "second lock");
@@ -229,7 +231,7 @@ fn a_memory_store_is_refused_since_it_excludes_nobody() {
     for args in [&["run", "a"][..], &["acquire", "a"], &["status", "a"], &["list"]] {
         let args = [args, &memory].concat();
         let command = if args[0] == "run" { &["--", "echo", "ran"][..] } else { &[] };
-        refused(bench.done([&args[..], command].concat()), 78, "exclude nobody");
+        refused(bench.done([&args[..], command].concat()), 78, "exclude no other process");
     }
     bench.done([&["doctor"], &memory[..]].concat()).is(0);
 }

@@ -74,7 +74,7 @@ fn a_sound_store_is_0_and_nothing_stays_behind() {
     found
         .says("fact", "a file of SQLite", "")
         .says("fact", "was taken in", "")
-        .says("fact", "it answers in", "")
+        .says("fact", "it responds in", "")
         .says("fact", "it has locks that survive a restart", "");
     assert!(bench.held().is_empty());
     let text = bench.done(["doctor"]).is(0);

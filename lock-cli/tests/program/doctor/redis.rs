@@ -24,7 +24,7 @@ async fn what_redis_forgets_is_a_warning() {
         .lacks("replica")
         .lacks("does not have")
         .says("fact", "syncs each write: a restart forgets no lock", "")
-        .says("fact", "a ttl can be 10ms or more", "")
+        .says("fact", "the TTL can be 10ms or more", "")
         .lacks("up for 0ns");
     plain.ask("CONFIG SET appendonly no");
     examine(server.url(), &[]).is(1).says("warning", "keeps no append-only file", "appendonly");

@@ -78,7 +78,7 @@ async fn recover_lets_a_quorum_vote_that_waits_for_a_person() {
     recover(&[]).is(64).saying(["add --yes"]);
     let begun = now();
     recover(&["--yes"]).is(69).printing("").saying(["recovery has begun", "--wait"]);
-    recover(&["--yes", "--wait", "20s"]).is(0).printing("every node that answers votes\n");
+    recover(&["--yes", "--wait", "20s"]).is(0).printing("every node that responds votes\n");
     assert!(now().since(begun) > Duration::from_secs(2), "{:?}", now().since(begun));
     let next: u64 = run(&url).is(0).stdout.trim().parse().unwrap();
     assert!(next > fence, "{next} after {fence}");
