@@ -87,6 +87,11 @@ impl PostgresTarget {
         }
         // A pooler refuses unknown startup parameters.
         let options = options.extra_float_digits(None).disable_statement_logging();
+        // So that whoever reads pg_stat_activity knows what these connections are for.
+        let options = match options.get_application_name() {
+            Some(_) => options,
+            None => options.application_name("distlock"),
+        };
         Ok(Self { options, pooler })
     }
 

@@ -345,6 +345,8 @@ async fn nothing_works_after_close_and_no_connection_stays() {
     let mut held = claim(&backend, "x", TTL, true);
     granted(&mut *held).await;
     assert!(number(&mut connection, count).await > before);
+    let named = format!("{count} AND application_name = 'distlock'");
+    assert!(number(&mut connection, &named).await > 0);
     backend.close().await.unwrap();
     assert_eq!(held.renew().await.unwrap_err().kind(), ErrorKind::Closed);
     backend.close().await.unwrap();
@@ -356,6 +358,20 @@ async fn nothing_works_after_close_and_no_connection_stays() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     panic!("connections were left open");
+}
+
+#[tokio::test]
+async fn the_url_names_the_application() {
+    let server = server().await;
+    let separator = if server.url().contains('?') { '&' } else { '?' };
+    let url = format!("{}{separator}application_name=till%207", server.url());
+    let backend = lock_sql::connect(&url).await.unwrap();
+    let named =
+        |name| format!("SELECT count(*) FROM pg_stat_activity WHERE application_name = '{name}'");
+    let mut connection = plain(&server).await;
+    assert!(number(&mut connection, &named("till 7")).await > 0);
+    assert_eq!(number(&mut connection, &named("distlock")).await, 0);
+    backend.close().await.unwrap();
 }
 
 /// One statement takes longer than closing may: the connections that rest are closed all the same.
