@@ -31,7 +31,7 @@ async fn the_limits_of_every_store_are_those_of_the_page() {
     );
     let locks = distlock::connect("memory://").await.unwrap();
     let guard = locks.named("a").unwrap().acquire().await.unwrap();
-    let ttl = cell("ttl (`lock_ttl`)");
+    let ttl = cell("TTL (`lock_ttl`)");
     assert!(ttl.starts_with(&format!("{} s by default", guard.ttl().as_secs())), "{ttl}");
     assert!(ttl.contains("10 ms to 366 days"), "{ttl}");
     let lock = locks.named("b").unwrap();
