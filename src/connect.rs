@@ -34,9 +34,9 @@ use crate::url::{Setting, StoreUrl};
 /// |---|---|---|
 /// | `lock_prefix` | put before all names, so applications can share a store | none |
 /// | `lock_ttl` | how long the store keeps a lock without a renewal | `30s` |
-/// | `lock_call_timeout` | the limit for one call to the store | a third of the ttl, at most `5s` |
-/// | `lock_unavailable_after` | when a wait without a limit gives up on a store that does not answer | `30s`; Redlock: `30s` more than its longest ttl |
-/// | `lock_cohort` | how many tasks of this process may pass one hold on: see [`LocksBuilder::cohort`](crate::LocksBuilder::cohort) | `1`, none |
+/// | `lock_call_timeout` | the limit for one call to the store | a third of the TTL, at most `5s` |
+/// | `lock_unavailable_after` | when a wait without a limit gives up on a store that does not answer | `30s`; Redlock: `30s` more than its longest TTL |
+/// | `lock_cohort` | how many tasks of this process may have a lock one after the other: see [`LocksBuilder::cohort`](crate::LocksBuilder::cohort) | `1`, off |
 /// | `lock_label` | the holder's name as shown to people | host and process id |
 ///
 /// Each store's own parameters are on its page. Durations are written as `500ms`, `30s` or
@@ -55,8 +55,8 @@ use crate::url::{Setting, StoreUrl};
 /// # Errors
 ///
 /// [`Config`](lock_core::ErrorKind::Config) for an unknown scheme, a scheme whose cargo feature is
-/// not enabled, and an unknown or invalid parameter: the message says what would be valid. Also any
-/// error of the store on first contact. No error shows a password.
+/// not enabled, and an unknown or invalid parameter: the message lists what is valid. Also any
+/// error of the store on first contact. Errors never show a password.
 ///
 /// # Cancel safety
 ///
@@ -151,7 +151,7 @@ impl ConnectBuilder {
         self.with(move |locks| locks.prefix(&prefix))
     }
 
-    /// The ttl of locks that do not set their own: see [`LocksBuilder::default_ttl`].
+    /// The TTL of locks that do not set their own: see [`LocksBuilder::default_ttl`].
     pub fn default_ttl(self, ttl: Duration) -> Self {
         self.with(move |locks| locks.default_ttl(ttl))
     }
@@ -167,7 +167,7 @@ impl ConnectBuilder {
         self.with(move |locks| locks.unavailable_after(limit))
     }
 
-    /// How many tasks may pass one hold on: see [`LocksBuilder::cohort`].
+    /// How many tasks may have a lock one after the other: see [`LocksBuilder::cohort`].
     pub fn cohort(self, holders: u32) -> Self {
         self.with(move |locks| locks.cohort(holders))
     }

@@ -78,7 +78,8 @@ fn one_place_names_the_address_of_the_repository() {
         // Nor that of a fork, or of a place where the project has been.
         for host in ["github.com/", "gitlab.com/", "codeberg.org/", "ghcr.io/"] {
             let addresses = text.split(host).skip(1);
-            let ours = addresses.filter(|rest| rest.split(['/', ')', '"', ' ']).nth(1) == Some("distlock"));
+            let ours = addresses
+                .filter(|rest| rest.split(['/', ')', '"', ' ']).nth(1) == Some("distlock"));
             assert!(ours.count() <= expected, "{path} names an address of distlock at {host}");
         }
     }
@@ -104,7 +105,11 @@ fn workflows_may_do_no_more_than_they_need() {
         assert_eq!(checkouts, careful, "{path} leaves credentials behind");
         // A job that hangs costs six hours otherwise.
         let jobs = text.matches("runs-on:").count();
-        assert_eq!(jobs, text.matches("timeout-minutes:").count(), "{path} has a job without limit");
+        assert_eq!(
+            jobs,
+            text.matches("timeout-minutes:").count(),
+            "{path} has a job without limit"
+        );
         checked += 1;
     }
     assert_eq!(checked, 3, "a workflow was added or removed");

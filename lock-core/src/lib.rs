@@ -28,11 +28,11 @@
 //! - The periods in which two holders *believe* that they hold the lock do not overlap, as long as
 //!   clocks run at rates that differ by less than 1 %, and the store keeps what it has acknowledged.
 //! - [Fencing tokens](FencingToken) of one name strictly rise, without any assumption about clocks,
-//!   as long as the store keeps its data ([`Fencing`] says what carries them over a loss). A
+//!   as long as the store keeps its data ([`Fencing`] describes what carries them over a loss). A
 //!   resource that checks them is safe even when the first promise is broken.
 //! - Loss by expiry is [reported](LostSignal) before the store may grant the lock to another
 //!   client. A lock that an operator takes away is reported after the fact, as soon as the store
-//!   says so.
+//!   reports it.
 //! - No lock can stop a process that is paused inside its critical section. That is what the
 //!   fencing token is for.
 

@@ -5,9 +5,9 @@
 //!
 //! | clock | time moves | use it for |
 //! |---|---|---|
-//! | [`ManualClock`] | when the test says so | the end of a lease, seen from code that does not wait |
+//! | [`ManualClock`] | when the test moves it | the end of a lease, seen from code that does not wait |
 //! | [`TokioClock`] in a test with `start_paused` | to the next timer, when every task waits | code that waits, with limits and pauses |
-//! | [`SystemClock`](crate::SystemClock), the default | as it does | real servers, with short ttls |
+//! | [`SystemClock`](crate::SystemClock), the default | as it does | real servers, with short TTLs |
 //!
 //! [`locks_on`] gives the store and the `Locks` the same clock. With two clocks, a lease would end
 //! for one of them and not for the other.

@@ -54,7 +54,7 @@ const FORM: &str = "zookeeper://[user:password@]host[:2181][,host…][/root]";
 const PORT: u16 = 2181;
 /// The default root node of the locks.
 const ROOT: &str = "/locks";
-/// The session timeout for mere inspection: the default ttl of a lock.
+/// The session timeout for mere inspection: the default TTL of a lock.
 pub(crate) const SESSION: Duration = Duration::from_secs(30);
 /// The shortest and the longest session requested.
 pub(crate) const SHORTEST_SESSION: Duration = Duration::from_millis(200);
@@ -215,8 +215,8 @@ impl ZkConfig {
         self
     }
 
-    /// Sets one ttl for all locks of this client, so they share a session. Without it each lock has
-    /// its own ttl, and each ttl in use has a session. A value above the servers' maximum is
+    /// Sets one TTL for all locks of this client, so they share a session. Without it each lock has
+    /// its own TTL, and each TTL in use has a session. A value above the servers' maximum is
     /// refused; one below their minimum is raised to it, as `LockGuard::ttl` shows.
     #[must_use]
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
@@ -232,7 +232,7 @@ impl ZkConfig {
     }
 
     /// Sets the servers' `tickTime`, or a longer time. A guard then counts on its lock for longer:
-    /// more than four fifths of the ttl after a renewal, instead of two thirds. A value shorter
+    /// more than four fifths of the TTL after a renewal, instead of two thirds. A value shorter
     /// than the servers' `tickTime` breaks mutual exclusion when a follower is cut off from the
     /// leader.
     #[must_use]

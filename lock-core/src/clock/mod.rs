@@ -1,6 +1,6 @@
 //! The library's only source of time.
 //!
-//! Validity is counted on a clock that goes on while the machine sleeps, and never on a wall clock.
+//! Validity is counted on a clock that keeps running while the machine sleeps, never on a wall clock.
 //! Linux has one, with a timer, and is the only supported system: the clocks of the standard
 //! library and of Tokio stop while a Linux machine or a Mac sleeps, so a lease would seem valid
 //! after its end. [`SystemClock`] is that clock, [`TokioClock`](crate::testing::TokioClock) follows

@@ -42,7 +42,7 @@ pub trait LockAdmin: Send + Sync {
     async fn force_release(&self, key: &LockKey, victim: &Victim) -> Result<Released>;
 
     /// What an operator should know about this store: versions with known defects, settings that
-    /// lose locks, members that do not serve. It reads only, and says so where it may not read.
+    /// lose locks, members that do not serve. It only reads, and reports what it may not read.
     ///
     /// # Errors
     ///
@@ -51,14 +51,14 @@ pub trait LockAdmin: Send + Sync {
         Ok(Vec::new())
     }
 
-    /// Lets a store serve again that waits for an operator's word, since it cannot know by itself
-    /// whether locks that it has forgotten are still held.
+    /// Lets a store that waits for an operator grant locks again. It waits because it cannot know by
+    /// itself whether locks that it has forgotten are still held.
     ///
     /// # Errors
     ///
     /// [`Unsupported`](crate::ErrorKind::Unsupported) for a store that never waits for one;
-    /// [`Unavailable`](crate::ErrorKind::Unavailable) if it still has to wait, saying for how long:
-    /// repeat the call then.
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) if it still has to wait. The message tells how
+    /// long: repeat the call then.
     async fn recover(&self) -> Result<()> {
         Err(Error::unsupported("this store never waits for an operator to recover it"))
     }

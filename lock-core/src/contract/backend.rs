@@ -130,7 +130,7 @@ pub trait LockLayer {
         inner
     }
 
-    /// Who is told what happens to the locks; nobody by default.
+    /// Who is notified of what happens to the locks; nobody by default.
     fn observer(&self) -> Option<Arc<dyn LockObserver>> {
         None
     }

@@ -31,7 +31,7 @@ pub struct Capabilities {
     pub look: bool,
     /// The shortest lease the store can keep; a shorter request is rounded up.
     pub min_ttl: Duration,
-    /// The granularity of leases; a ttl between two steps is rounded up.
+    /// The granularity of leases; a TTL between two steps is rounded up.
     pub ttl_step: Duration,
     /// The longest lease the store allows; a longer request is an error.
     pub max_ttl: Option<Duration>,
@@ -138,7 +138,7 @@ pub enum Feature {
     Push,
     /// Fencing tokens keep rising across a crash of the store.
     DurableFences,
-    /// Locks can have this ttl.
+    /// Locks can have this TTL.
     Ttl(Duration),
     /// Locks survive this event.
     Survives(DataLoss),
@@ -171,7 +171,7 @@ impl fmt::Display for Feature {
             Self::Cohorts => f.write_str("holds that tasks of one process pass on"),
             Self::Push => f.write_str("waiters that are woken"),
             Self::DurableFences => f.write_str("fencing tokens that rise through a crash"),
-            Self::Ttl(ttl) => write!(f, "a ttl of {ttl:?}"),
+            Self::Ttl(ttl) => write!(f, "a TTL of {ttl:?}"),
             Self::Survives(DataLoss::Restart) => f.write_str("locks that survive a restart"),
             Self::Survives(DataLoss::Failover) => f.write_str("locks that survive a fail-over"),
             Self::Survives(DataLoss::Eviction) => f.write_str("locks that are never evicted"),

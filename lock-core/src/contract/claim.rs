@@ -11,30 +11,30 @@ use crate::{Error, FencingToken, HolderInfo, LockKey, OwnerId, Result};
 /// One contender, from its first attempt to its release.
 ///
 /// A waiter in a queue and a holder are the same thing: an entry with an owner that must be kept
-/// alive, can change, and must be given up. Each call but `changed` is let end, within the request's
-/// `call_timeout` (clauses C8 and C12). Dropping a claim writes nothing to the store.
+/// alive, can change, and must be given up. The core waits for the end of each call except `changed`,
+/// within the request's `call_timeout` (clauses C8 and C12). Dropping a claim writes nothing to the store.
 #[async_trait]
 pub trait Claim: Debug + Send + 'static {
-    /// Tries once: takes the lock if it is free, or a place in the queue if the request says `wait`
-    /// and the store has a queue. Never waits.
+    /// Tries once: takes the lock if it is free, or a place in the queue if the request has `wait`
+    /// set and the store has a queue. Never waits.
     ///
     /// # Errors
     ///
     /// "Busy" is not an error. [`Effect::Unknown`](crate::Effect) if an entry may exist now or later.
     async fn try_acquire(&mut self) -> Result<Attempt>;
 
-    /// Keeps the place or the lock alive for another ttl, if the entry is still this owner's.
+    /// Keeps the place or the lock alive for another TTL, if the entry is still this owner's.
     ///
     /// # Errors
     ///
-    /// After an error the state is unknown: not lost, and not prolonged (clause C6).
+    /// After an error the state is unknown: neither lost nor prolonged (clause C6).
     async fn renew(&mut self) -> Result<Renewal>;
 
-    /// Asks the store whether the entry is still this owner's. Writes nothing.
+    /// Checks with the store whether the entry is still this owner's. Writes nothing.
     ///
     /// # Errors
     ///
-    /// An error is unknown.
+    /// After an error the state is unknown.
     async fn check(&mut self) -> Result<Renewal>;
 
     /// Gives up the place or the lock, whatever happened before. Idempotent; compares the owner
@@ -55,15 +55,15 @@ pub trait Claim: Debug + Send + 'static {
     ///
     /// # Cancel safety
     ///
-    /// Cancel-safe: a later call misses no change since the last look (clause C5).
+    /// Cancel-safe: a later call reports every change after the last look (clause C5).
     async fn changed(&mut self) -> Result<()> {
         std::future::pending().await
     }
 
     /// What another process needs, besides owner and fence, to take over this hold: it gets the
     /// bytes back in [`Resume`](crate::Resume), possibly edited (clause C14). The core drops the
-    /// claim afterwards, unless the answer came too late: then the hold goes on. If the claim was itself
-    /// resumed, the bytes it was resumed with keep working, since the new ones may never be delivered.
+    /// claim afterwards, unless the answer came too late: then the hold continues. If the claim was itself
+    /// resumed, the bytes that it was resumed with keep working, because the new ones may never arrive.
     ///
     /// # Errors
     ///
@@ -198,11 +198,11 @@ pub struct Busy {
     /// least; `None` if we have no place.
     pub valid_for: Option<Duration>,
     /// The longest sensible pause before the next attempt, for instance until the holder's lease
-    /// will have ended, and never zero; `None` if the store cannot tell. The core looks sooner, every 10 s
+    /// will have ended, and never zero; `None` if the store does not know. The core looks sooner, every 10 s
     /// where pushes are reliable, unless the store serves its waiters [in order](crate::Capabilities):
-    /// then it only renews the place so often, and a store that finds the lock there for it says so by
-    /// [`changed`](crate::Claim::changed). While a request of the claim is in doubt, the core looks every 10 s all
-    /// the same.
+    /// then it only renews the place so often, and a store that finds the lock there for it reports that by
+    /// [`changed`](crate::Claim::changed). While a request of the claim is in doubt, the core still looks every
+    /// 10 s.
     pub retry_after: Option<Duration>,
     /// The holder. Shown to the user if the wait fails.
     pub holder: Option<Box<HolderInfo>>,
@@ -242,17 +242,17 @@ impl Attempt {
 }
 
 /// The answer to [`Claim::renew`](crate::Claim::renew) and [`Claim::check`](crate::Claim::check).
-/// An error is neither: the hold is unknown, not lost, and not prolonged.
+/// An error is neither: the state is then unknown, and the hold is neither lost nor prolonged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Renewal {
     /// The place or the lock is still ours.
     Alive {
         /// How long after the start of this very call the store keeps it, at least; `None` if this
-        /// call says nothing new about that.
+        /// call brings nothing new about that.
         valid_for: Option<Duration>,
     },
-    /// The store says that it is no longer ours.
+    /// The store reports that it is no longer ours.
     Lost,
 }
 

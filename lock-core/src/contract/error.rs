@@ -253,7 +253,7 @@ impl Error {
         self.0.effect
     }
 
-    /// Why the lock is lost, if that is what this error says.
+    /// Why the lock is lost, if this error reports a loss.
     pub fn lost_reason(&self) -> Option<LostReason> {
         match self.0.kind {
             ErrorKind::Lost(reason) => Some(reason),
@@ -367,8 +367,8 @@ pub enum LostReason {
     /// The lease ran out before a renewal succeeded.
     #[error("its lease ran out before a renewal succeeded")]
     Expired,
-    /// The store said that the lock is no longer ours: it was taken away, or the store lost it.
-    #[error("the store says that it is not ours any more")]
+    /// The store reported that the lock is no longer ours: it was taken away, or the store lost it.
+    #[error("the store reports that it is no longer held")]
     Taken,
     /// [`Lock::max_hold`](crate::Lock::max_hold) was reached.
     #[error("the longest allowed hold was reached")]

@@ -6,8 +6,8 @@ use crate::FencingToken;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Seen {
-    /// Somebody has the lock: a holder, or a waiter whom the store has handed it and who may not know
-    /// yet.
+    /// The lock is held: by a holder, or by a waiter that the store has handed it to, and that may not
+    /// know yet.
     Held {
         /// The fencing token of the hold, the first one of a block. `None` for a client of another kind,
         /// which has none, and where the store cannot be certain of it. An attempt that is under way may get
@@ -19,7 +19,7 @@ pub enum Seen {
     /// Nobody has it.
     Free {
         /// No earlier token of the name is greater, and every later one is. `None` if no token has been
-        /// given so far, or where the store cannot tell at this moment.
+        /// given so far, or if the store does not know at this moment.
         floor: Option<FencingToken>,
     },
 }

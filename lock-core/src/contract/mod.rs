@@ -14,7 +14,7 @@
 //!   of this very call* + d. A backend that relies on an earlier request (a batch, a shared lease
 //!   or session, a lease granted ahead) subtracts the time since that request was sent.
 //!   `Granted { valid_for: None }` only where place and lock are one and the same lease; a grant by
-//!   hand-over has its full ttl set first.
+//!   hand-over has its full TTL set first.
 //! - **C5** `changed` is cancel-safe, may be spurious, and must not miss a change since the last
 //!   look: arm, then check, then wait. Its error is not a loss; the core polls with back-off
 //!   instead.
@@ -42,8 +42,8 @@
 //! - **C14** A claim with `resume` trusts none of it, since it comes from a text that its bearer
 //!   can edit. Its `renew` and `check` answer `Lost`, or an error that is not retryable, unless the
 //!   store's own record shows this owner with exactly this fence; `renew` proves that in the same
-//!   atomic statement that renews. The ttl is the request's, in addition to what was promised
-//!   before: a store that cannot change the ttl of a hold refuses a different one. The bytes in
+//!   atomic statement that renews. The TTL is the request's, in addition to what was promised
+//!   before: a store that cannot change the TTL of a hold refuses a different one. The bytes in
 //!   `data` are checked before they name anything in the store, so nothing of another client is
 //!   renewed or revoked. A claim that was refused leaves the true holder untouched, even when it is
 //!   released afterwards.
@@ -58,9 +58,9 @@
 //!   it is refused if any of them is not of the recorded block. The core asks no other store for more
 //!   than one.
 //! - **C17** Only a release, by its owner or by force, ends an entry sooner. Any other request of its
-//!   owner, be it a repeated `try_acquire` or a `renew` and whatever its ttl, sets the end to the later
-//!   of two: the end that stands, and its own ttl from when it is carried out. The bearers of a lease
-//!   token may use different ttls, and requests arrive late: neither takes back what another call was
+//!   owner, be it a repeated `try_acquire` or a `renew` and whatever its TTL, sets the end to the later
+//!   of two: the end that stands, and its own TTL from when it is carried out. The bearers of a lease
+//!   token may use different TTLs, and requests arrive late: neither takes back what another call was
 //!   promised (C4).
 //! - **C18** Where [`look`](Capabilities::look) is declared, [`LockBackend::look`] answers for each name,
 //!   in the order of the names, whether somebody has it, by which fence and label, and for a free one a
@@ -81,7 +81,7 @@
 //! [`Lock::cohort`](crate::Lock::cohort).
 //!
 //! - A hold is passed on when its guard is released or dropped, by a panic too, to the first task in
-//!   the line of the process, if that has asked for the same ttl, renewals, `max_hold`, call timeout,
+//!   the line of the process, if that has asked for the same TTL, renewals, `max_hold`, call timeout,
 //!   label and cohort. A task that differs ends the cohort.
 //! - A cohort ends after as many holders as were asked for, or 50 ms after the grant. Until then no
 //!   task of the process asks the store for this name.
@@ -100,12 +100,12 @@
 //! What the clauses leave open, and how far a store may go. The suite's cases derive their bounds
 //! from this and from the [`Capabilities`].
 //!
-//! - **How long may a lease outlive its ttl?** By one `ttl_step`, counted from when the store
+//! - **How long may a lease outlive its TTL?** By one `ttl_step`, counted from when the store
 //!   carried out the last request that made or prolonged it. A store whose clock counts whole
 //!   seconds, or which ends leases in a periodic sweep, declares that as its step. A hold bound to
 //!   a session ends with the session.
-//! - **How much less than the ttl may `valid_for` be?** The answer to an attempt or a renewal
-//!   promises more than half of the ttl, less the time since the request was sent; otherwise it
+//! - **How much less than the TTL may `valid_for` be?** The answer to an attempt or a renewal
+//!   promises more than half of the TTL, less the time since the request was sent; otherwise it
 //!   could not be renewed in time. A store with a coarse clock lets the lease last longer rather
 //!   than promise less.
 //! - **What does `DataLoss::Restart` mean?** After a restart any hold, place or fence may be gone,

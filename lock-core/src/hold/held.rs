@@ -29,7 +29,7 @@ pub enum LockState {
     Lost(LostReason),
 }
 
-/// The margin that the holder keeps before the end of the lease: 1 % of the ttl for clocks that run
+/// The margin that the holder keeps before the end of the lease: 1 % of the TTL for clocks that run
 /// at different rates, and 2 ms for those that are coarse (the drift allowance of the Redlock
 /// algorithm's implementations).
 pub(crate) fn margin(ttl: Duration) -> Duration {
@@ -37,7 +37,7 @@ pub(crate) fn margin(ttl: Duration) -> Duration {
 }
 
 /// The end of what a store has promised for a call that was sent at `sent`, less the margin. After an
-/// earlier bearer with a longer ttl it may promise more than this ttl, and the clocks drift apart for
+/// earlier bearer with a longer TTL it may promise more than this TTL, and the clocks drift apart for
 /// all of that time.
 pub(super) fn promised_end(sent: ClockInstant, valid_for: Duration, ttl: Duration) -> ClockInstant {
     (sent + valid_for).minus(margin(ttl.max(valid_for)))
@@ -167,7 +167,7 @@ impl Held {
         self.user.as_ref().map_or(&self.hold.key, |user| &user.key)
     }
 
-    /// The identity of this hold. It is a secret of the holder: see [`OwnerId`].
+    /// The identity of this acquisition of the lock. It is a secret of the holder: see [`OwnerId`].
     pub fn owner(&self) -> OwnerId {
         self.hold.owner
     }
@@ -185,14 +185,14 @@ impl Held {
         }
     }
 
-    /// How long the lock is held after a renewal: the requested ttl, rounded up to what the store can
+    /// How long the lock is held after a renewal: the requested TTL, rounded up to what the store can
     /// keep.
     pub fn ttl(&self) -> Duration {
         self.hold.ttl
     }
 
     /// The time until which the lock counts as held, unless it is renewed before. Counted from the
-    /// moment *before* the last successful request was sent, less a margin of 1 % of the ttl +
+    /// moment *before* the last successful request was sent, less a margin of 1 % of the TTL +
     /// 2 ms. Once the lock is lost, this is the moment of its loss.
     pub fn valid_until(&self) -> ClockInstant {
         let until = self.hold.validity().until;
@@ -371,7 +371,7 @@ impl fmt::Debug for Held {
 pub struct LostSignal(Held);
 
 impl Held {
-    /// A signal that fires when the lock is lost: at the latest min(50 ms, ttl / 10) before the end
+    /// A signal that fires when the lock is lost: at the latest min(50 ms, TTL / 10) before the end
     /// of validity, as soon as the runtime runs. It needs no I/O.
     pub fn lost(&self) -> LostSignal {
         LostSignal(self.clone())

@@ -18,16 +18,16 @@ use crate::{ClockInstant, Error, FencingToken, Held, LockKey, OwnerId, Result};
 /// [`Lock::release`](crate::Lock::release).
 ///
 /// It has one printable form, for a cookie, a header, a form field or a column:
-/// [`to_text`](Self::to_text) and [`FromStr`]. With serde it is that text, too. **Its bearer can renew and release the lock**: treat
+/// [`to_text`](Self::to_text) and [`FromStr`]. serde uses the same text. **Its bearer can renew and release the lock**: treat
 /// it like a password. `Debug` does not show the owner id.
 ///
 /// The bearer can also edit the text, so none of it is trusted. The [`Lock`](crate::Lock) that uses
-/// it compares the name and supplies the ttl, and the store compares owner and fence with its own
+/// it compares the name and supplies the TTL, and the store compares owner and fence with its own
 /// record. This is why the fence cannot be read here: take it from
 /// [`LockGuard::token`](crate::Held::token) or from [`RenewedLease::fence`].
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-#[must_use = "without its token the lock stays held to no use until its ttl has passed"]
+#[must_use = "if the token is dropped, the lock stays held until its TTL has passed"]
 pub struct LeaseToken {
     backend: String,
     key: LockKey,

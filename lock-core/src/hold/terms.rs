@@ -19,7 +19,7 @@ pub(crate) struct Options {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum RenewalWish {
-    /// Every third of the ttl.
+    /// Every third of the TTL.
     #[default]
     Default,
     Every(Duration),
@@ -59,7 +59,7 @@ pub(crate) struct LockTerms {
 }
 
 impl LockTerms {
-    /// The ttl that the store is asked for.
+    /// The TTL that the store is asked for.
     pub(crate) fn kept_for(&self) -> Duration {
         self.ttl + self.kept_after
     }
@@ -160,7 +160,7 @@ impl Defaults {
             }
             if limit > Options::LONGEST_TTL {
                 return Err(Error::invalid(format!(
-                    "a call_timeout of {limit:?} is out of range: it must be at most 366 days, the longest ttl"
+                    "a call_timeout of {limit:?} is out of range: it must be at most 366 days, the longest TTL"
                 )));
             }
         }
@@ -169,16 +169,16 @@ impl Defaults {
     }
 }
 
-/// The ttl if none was set: a store that keeps locks for less must work, too.
+/// The TTL if none was set: a store that keeps locks for less must work, too.
 fn default_ttl(store: &Capabilities) -> Duration {
     Options::DEFAULT_TTL.min(store.max_ttl.unwrap_or(Duration::MAX))
 }
 
-/// The ttl that the store can keep: never shorter than asked for.
+/// The TTL that the store can keep: never shorter than asked for.
 fn round_ttl(ttl: Duration, store: &Capabilities) -> Result<Duration> {
     if ttl < Options::SHORTEST_TTL || ttl > Options::LONGEST_TTL {
         return Err(Error::invalid(format!(
-            "a ttl of {ttl:?} is out of range: it must be between 10ms and 366 days"
+            "a TTL of {ttl:?} is out of range: it must be between 10ms and 366 days"
         )));
     }
     let step = store.ttl_step.as_nanos().max(1);
@@ -187,18 +187,18 @@ fn round_ttl(ttl: Duration, store: &Capabilities) -> Result<Duration> {
         Duration::from_nanos(u64::try_from(wanted.div_ceil(step) * step).unwrap_or(u64::MAX));
     if let Some(longest) = store.max_ttl.filter(|longest| rounded > *longest) {
         return Err(Error::invalid(format!(
-            "a ttl of {ttl:?} is longer than this store allows, {longest:?}: shorten it, and let the lock renew itself"
+            "a TTL of {ttl:?} is longer than this store allows, {longest:?}: shorten it, and let the lock renew itself"
         )));
     }
     Ok(rounded)
 }
 
-/// How much longer than the ttl the store is asked to keep the lock: the clocks may drift apart meanwhile. What a
-/// store promises may be less by a share of all of it, which must leave most of the ttl.
+/// How much longer than the TTL the store is asked to keep the lock: the clocks may drift apart meanwhile. What a
+/// store promises may be less by a share of all of it, which must leave most of the TTL.
 fn kept_after(lock_delay: Duration, ttl: Duration) -> Result<Duration> {
     if lock_delay > ttl * 10 {
         return Err(Error::invalid(format!(
-            "a lock_delay of {lock_delay:?} does not fit a ttl of {ttl:?}: it must be at most ten times the ttl"
+            "a lock_delay of {lock_delay:?} does not fit a TTL of {ttl:?}: it must be at most ten times the TTL"
         )));
     }
     Ok(lock_delay + lock_delay / 100)
@@ -208,7 +208,7 @@ fn kept_after(lock_delay: Duration, ttl: Duration) -> Result<Duration> {
 fn check_renewal(every: Duration, ttl: Duration) -> Result<Duration> {
     if every.is_zero() || every > ttl * 2 / 3 {
         return Err(Error::invalid(format!(
-            "renewing every {every:?} does not fit a ttl of {ttl:?}: it must be more than zero and at most two thirds of the ttl"
+            "renewing every {every:?} does not fit a TTL of {ttl:?}: it must be more than zero and at most two thirds of the TTL"
         )));
     }
     Ok(every)

@@ -115,7 +115,7 @@ impl LockSet {
         self.each(|lock| lock.renew_every(every))
     }
 
-    /// As [`Lock::no_renew`]. The ttl of each lock counts from its own grant, so the wait for the
+    /// As [`Lock::no_renew`]. The TTL of each lock counts from its own grant, so the wait for the
     /// others uses it up: if it ends first, the acquisition fails.
     pub fn no_renew(self) -> Self {
         self.each(Lock::no_renew)
@@ -160,7 +160,7 @@ impl LockSet {
     ///
     /// # Cancel safety
     ///
-    /// Cancel-safe: anything that a dropped call had taken is released in the background. Else as
+    /// Cancel-safe: anything that a dropped call had taken is released in the background. Otherwise as
     /// [`Lock::acquire`].
     pub async fn acquire(&self) -> Result<LockSetGuard> {
         self.take(Patience::Forever).await
@@ -423,7 +423,7 @@ impl LockSetGuard {
     }
 
     /// Releases all of the locks, the last one first, and waits for the store's answers.
-    /// [`AlreadyGone`](Released::AlreadyGone) if the store said so of any of them.
+    /// [`AlreadyGone`](Released::AlreadyGone) if the store reported that for any of them.
     ///
     /// ```
     /// # use lock_core::{Locks, Released, testing::MemoryBackend};
@@ -437,7 +437,7 @@ impl LockSetGuard {
     /// # Errors
     ///
     /// Those of [`LockGuard::release`]. Each lock is released whatever becomes of the others, and the error
-    /// tells of all that failed; its kind is [`Lost`](ErrorKind::Lost) if one of them was lost.
+    /// names all that failed; its kind is [`Lost`](ErrorKind::Lost) if one of them was lost.
     ///
     /// # Cancel safety
     ///
@@ -463,7 +463,7 @@ impl LockSetGuard {
     ///
     /// # Errors
     ///
-    /// Those of [`LockGuard::renew`], told as by [`release`](Self::release).
+    /// Those of [`LockGuard::renew`], reported as by [`release`](Self::release).
     ///
     /// # Cancel safety
     ///
@@ -487,7 +487,7 @@ impl LockSetGuard {
     ///
     /// # Errors
     ///
-    /// Those of [`LockGuard::check`], told as by [`release`](Self::release).
+    /// Those of [`LockGuard::check`], reported as by [`release`](Self::release).
     ///
     /// # Cancel safety
     ///

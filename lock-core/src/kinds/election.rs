@@ -14,9 +14,9 @@ use crate::{
 };
 
 impl Locks {
-    /// The election of a leader by this name. Who leads holds the lock of exactly this name, so an
-    /// inspection, a forced release and a plain [`named`](Self::named) lock concern it, too. Nothing is
-    /// sent until somebody campaigns or asks.
+    /// The election of a leader by this name. The leader holds the lock of exactly this name, so
+    /// inspecting it, releasing it by force and a plain [`named`](Self::named) lock affect the election,
+    /// too. Nothing is sent until a candidate campaigns or an observer looks.
     ///
     /// ```
     /// # use lock_core::{Locks, testing::MemoryBackend};
@@ -67,8 +67,8 @@ impl Locks {
 /// # What an observation is worth
 ///
 /// What [`leader`](Self::leader) and [`observe`](Self::observe) show is a hint: it may be out of
-/// date before it arrives. Base nothing on it that two leaders would break. Send the term along with
-/// each request to the leader, and let the other side refuse a request with a term that is not its own;
+/// date before it arrives. Do not base anything on it that two leaders would break. Send the term along with
+/// each request to the leader, and let the leader refuse a request with a term that is not its own;
 /// a leader sends its term to what it writes to, where a [`FenceCheck`](crate::FenceCheck)
 /// refuses an earlier one.
 #[derive(Clone, Debug)]
@@ -107,7 +107,7 @@ impl Election {
         self
     }
 
-    /// How often an [observer](Self::observe) looks: more than zero. By default a third of the ttl, at
+    /// How often an [observer](Self::observe) looks: more than zero. By default a third of the TTL, at
     /// most a second. An invalid interval is reported by `observe`.
     pub fn look_every(mut self, every: Duration) -> Self {
         self.look_every = Some(every);
@@ -119,13 +119,13 @@ impl Election {
         self.lock.key()
     }
 
-    /// Waits for as long as it takes, and leads. The `value` is what others see of the leader for this
+    /// Waits for as long as it takes until this candidate leads. The `value` is what others see of the leader for this
     /// term, such as its address: 1 to 512 bytes without control characters. It is the label of the
     /// lock.
     ///
-    /// Who has [resigned](Leadership::resign) and campaigns again by this `Election`, or a clone of it,
-    /// leaves others their turn: it queues behind them where the store is
-    /// [fair](crate::Capabilities), and stays back for a moment elsewhere.
+    /// A candidate that has [resigned](Leadership::resign) and campaigns again by this `Election`, or a
+    /// clone of it, lets others go first: it queues behind them if the store is
+    /// [fair](crate::Capabilities), and otherwise waits for a moment.
     ///
     /// ```
     /// # use lock_core::{Locks, testing::MemoryBackend};
@@ -176,7 +176,7 @@ impl Election {
         self.take(value.as_ref(), self.client().patience(limit)).await
     }
 
-    /// Leads if nobody does; `None` if somebody else leads. It does not wait, nor stay back.
+    /// Leads if nobody else does; `None` if another candidate leads. It never waits.
     ///
     /// ```
     /// # use lock_core::{Locks, testing::MemoryBackend};
@@ -204,7 +204,7 @@ impl Election {
     /// while it leads, it resigns, and this ends with the value.
     ///
     /// The pauses are a quarter of a second at first and 10 s at last, begin anew after a leadership of a
-    /// whole ttl, and differ by chance. A value that a body returns after the loss is dropped, and the body
+    /// whole TTL, and differ by chance. A value that a body returns after the loss is dropped, and the body
     /// runs again: let it check its [`Held`] before it returns what must not be lost.
     ///
     /// ```
@@ -225,7 +225,7 @@ impl Election {
     /// # Errors
     ///
     /// Those of [`campaign`](Self::campaign) that are not
-    /// [worth another attempt](Error::is_retryable). While the store cannot be reached, it goes on
+    /// [worth another attempt](Error::is_retryable). While the store cannot be reached, it keeps
     /// campaigning; each failure and each loss is reported as a `tracing` event.
     ///
     /// # Cancel safety
@@ -283,7 +283,7 @@ impl Election {
         look(self.client(), self.key()).await
     }
 
-    /// Watches who leads: see [`Observer`]. Nothing is sent until it is asked.
+    /// Watches who leads: see [`Observer`]. Nothing is sent until its [`next`](Observer::next) is called.
     ///
     /// # Errors
     ///
@@ -364,7 +364,7 @@ async fn look(client: &Client, key: &LockKey) -> Result<Option<Leader>> {
 /// This candidate leads, until the guard is dropped or [resigns](Self::resign), or the leadership is lost.
 ///
 /// It dereferences to the [`LockGuard`] of the lock that it holds, so it can be
-/// [renewed](LockGuard::renew) and [checked](LockGuard::check), and to [`Held`], which says whether
+/// [renewed](LockGuard::renew) and [checked](LockGuard::check), and to [`Held`], which shows whether
 /// it still leads and [signals](Held::lost) when it does not.
 ///
 /// ```
@@ -396,7 +396,7 @@ impl Leadership {
     ///
     /// # Errors
     ///
-    /// [`Lost`](crate::ErrorKind::Lost) if it does not lead any more.
+    /// [`Lost`](crate::ErrorKind::Lost) if it no longer leads.
     pub fn term(&self) -> Result<FencingToken> {
         self.guard.token()
     }
@@ -406,8 +406,8 @@ impl Leadership {
         &self.value
     }
 
-    /// Ends this term, and waits for the store's answer. Whoever else campaigns gets its turn before this
-    /// candidate, if that [campaigns](Election::campaign) again.
+    /// Ends this term, and waits for the store's answer. If this candidate [campaigns](Election::campaign)
+    /// again, other candidates get their turn first.
     ///
     /// ```
     /// # use lock_core::{Locks, Released, testing::MemoryBackend};
@@ -463,7 +463,7 @@ pub enum Observation {
         /// The last term that this observer has seen; `None` if it has seen none.
         last_term: Option<FencingToken>,
     },
-    /// The store has not answered for a whole ttl, so anybody may lead, or nobody.
+    /// The store has not answered for a whole TTL, so it is not known whether anybody leads.
     Unknown {
         /// When what it answered last was asked; when the observation began, if it has answered
         /// nothing.
@@ -473,9 +473,9 @@ pub enum Observation {
 
 /// Watches who leads, from [`Election::observe`], by a look from [time to time](Election::look_every).
 ///
-/// It tells of changes only. A leadership that begins and ends between two looks is not seen, and
-/// what is seen is a [hint](Election#what-an-observation-is-worth). After a term no smaller one is ever shown:
-/// an answer with one, from a store that has lost its data, counts as none.
+/// It reports changes only. A leadership that begins and ends between two looks is not seen, and
+/// what is seen is a [hint](Election#what-an-observation-is-worth). A term is never followed by a
+/// smaller one: an answer with a smaller term, from a store that has lost its data, is ignored.
 ///
 /// ```
 /// # use lock_core as distlock;
@@ -512,18 +512,18 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Waits for the next change, and returns what is so now; the first one at once. When no look has been
-    /// answered for a whole ttl, that is told once, and what the next answer shows is told in any case.
+    /// Waits for the next change, and returns the state that it leads to; the first call returns at once. If no
+    /// look has been answered for a whole TTL, that is reported once, and then the next answer in any case.
     ///
     /// # Errors
     ///
     /// Those of a look that are not [worth another attempt](Error::is_retryable), such as
-    /// [`Denied`](crate::ErrorKind::Denied), and [`Closed`](crate::ErrorKind::Closed). The observer can be asked
-    /// again: it then looks again in its time, and goes on where it was.
+    /// [`Denied`](crate::ErrorKind::Denied), and [`Closed`](crate::ErrorKind::Closed). You can call
+    /// this again: it then looks again at the next due time, and continues where it was.
     ///
     /// # Cancel safety
     ///
-    /// Cancel-safe: the next call goes on, and no change is missed.
+    /// Cancel-safe: the next call continues, and no change is missed.
     pub async fn next(&mut self) -> Result<Observation> {
         let clock = Arc::clone(&self.client.clock);
         let now = clock.now();

@@ -15,7 +15,7 @@ use crate::{
     Error, ErrorKind, Held, Lock, LockGuard, Locks, Operation, Released, Result, blocking,
 };
 
-/// At most so many holders of one name at a time, whatever fails, from
+/// At most n holders of one name at a time, whatever fails, from
 /// [`Locks::semaphore`](crate::Locks::semaphore). Cheap to clone. Creating one sends nothing.
 ///
 /// ```
@@ -33,26 +33,26 @@ use crate::{
 ///
 /// # What a permit is
 ///
-/// Each permit is an exclusive lock of its own, one of as many as there are permits, so it promises what such a
-/// lock does: it is renewed, its loss is [reported](crate::Held::lost) in time, and its [token](crate::Held::token)
+/// Each permit is an exclusive lock, and there are as many of these as permits. So it promises what such a
+/// lock promises: it is renewed, its loss is [reported](crate::Held::lost) in time, and its [token](crate::Held::token)
 /// rises from one holder of the same [slot](Permit::slot) to the next. Tokens of two slots cannot be
 /// compared.
 ///
 /// All clients should use the same number of permits. While a new number is being rolled out, each client uses
-/// its own: one with fewer leaves the slots above to others.
+/// its own: one with fewer permits leaves the higher slots to others.
 ///
 /// # Who is next
 ///
-/// A client that finds a permit free takes it. Those that wait for one queue, in the order in which the
-/// store serves its waiters. A newcomer in another process can pass them at the moment in which a permit is
-/// free; tasks of the same process do not. If the process of the first waiter dies, the others wait for up to three
-/// seconds, or for the store's shortest ttl if that is longer, even if a permit is free.
+/// A client that finds a permit free takes it. Clients that wait for one form a queue, in the order in which
+/// the store serves its waiters. A newcomer in another process can overtake them at the moment when a permit
+/// is free; tasks of the same process do not. If the process of the first waiter dies, the others wait for up to three
+/// seconds, or for the store's shortest TTL if that is longer, even if a permit is free.
 ///
 /// The first waiter has a place in the queue of every slot, so waiting costs as many requests as there are
 /// slots. With more than 16 that is expensive.
 ///
 /// There is no call that takes several permits. Two clients that each have half of what they need would wait for
-/// each other for ever: take one permit for each piece of work, or use a
+/// each other forever: take one permit for each piece of work, or use a
 /// [set of locks](crate::Locks::all) if the pieces have names.
 #[derive(Clone, Debug)]
 #[must_use = "a semaphore does nothing until a permit is acquired"]

@@ -124,14 +124,14 @@ impl LocksBuilder {
         self
     }
 
-    /// The ttl of locks that do not set their own, 10 ms to 366 days. By default 30 s, or the
-    /// longest that the store allows if that is shorter. A ttl set here is never shortened.
+    /// The TTL of locks that do not set their own, 10 ms to 366 days. By default 30 s, or the
+    /// longest that the store allows if that is shorter. A TTL set here is never shortened.
     pub fn default_ttl(mut self, ttl: Duration) -> Self {
         self.defaults.ttl = Some(ttl);
         self
     }
 
-    /// The limit for one call to the store, more than zero and at most 366 days. By default a third of the lock's ttl, at
+    /// The limit for one call to the store, more than zero and at most 366 days. By default a third of the lock's TTL, at
     /// least 10 ms and at most 5 s.
     pub fn call_timeout(mut self, limit: Duration) -> Self {
         self.defaults.call_timeout = Some(limit);
@@ -156,8 +156,9 @@ impl LocksBuilder {
         self
     }
 
-    /// How many tasks may pass one hold on, for locks that do not set their own: see
-    /// [`Lock::cohort`](crate::Lock::cohort). 1 by default, which is none.
+    /// How many tasks may have a lock one after the other without a request to the store for each, for
+    /// locks that do not set it themselves: see [`Lock::cohort`](crate::Lock::cohort). 1 by default,
+    /// which turns it off.
     pub fn cohort(mut self, holders: u32) -> Self {
         self.defaults.cohort = holders;
         self
@@ -175,9 +176,9 @@ impl LocksBuilder {
     ///
     /// # Errors
     ///
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a prefix, label, ttl, limit or cohort that
-    /// breaks its rule, or a ttl that is longer than this store allows;
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) for a cohort on a store that has none.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a prefix, label, TTL, limit or cohort that
+    /// breaks its rule, or a TTL that is longer than this store allows;
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) for a cohort on a store that does not support one.
     pub fn build(self) -> Result<Locks> {
         check_part("lock prefix", &self.prefix)?;
         check_part("label", self.defaults.label.as_deref().unwrap_or_default())?;

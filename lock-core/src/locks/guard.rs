@@ -19,7 +19,7 @@ use crate::{
 ///
 /// A guard dereferences to [`Held`]. Dropping it asks a background task to release the lock; it
 /// never blocks, and the release is not immediate: if the program exits right away, the lock stays
-/// until its ttl runs out. Use [`release`](Self::release) to know that it has happened, or
+/// until its TTL runs out. Use [`release`](Self::release) to know that it has happened, or
 /// [`Locks::close`](crate::Locks::close) at the end of the program to wait for all releases.
 ///
 /// Locks are not re-entrant. Tasks can share one through an `Arc<LockGuard>`: it is released when
@@ -99,7 +99,7 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// [`Lost`](crate::ErrorKind::Lost) if the lock was lost before, whatever the store says now.
+    /// [`Lost`](crate::ErrorKind::Lost) if the lock was lost before, whatever the store reports now.
     /// After any other error the lock may or may not have been released; the release is repeated in
     /// the background until the store has confirmed it or the lease has ended.
     ///
@@ -143,8 +143,8 @@ impl LockGuard {
         self.ask(Command::Renew, Operation::Renew).await
     }
 
-    /// Asks the store whether the lock is still held. [`state`](Held::state) answers from the local
-    /// clock; this also sees a lock that was taken away.
+    /// Checks with the store that the lock is still held. [`state`](Held::state) uses only the local
+    /// clock; this also notices a lock that was taken away.
     ///
     /// ```
     /// # use lock_core::{Locks, LostReason, testing::MemoryBackend};
@@ -170,7 +170,7 @@ impl LockGuard {
     }
 
     /// Starts renewing the lock in the background, if that is not already happening, as its
-    /// [`Lock`](crate::Lock) is set (every third of the ttl by default): for an
+    /// [`Lock`](crate::Lock) is set (every third of the TTL by default): for an
     /// [attached](crate::Lock::attach) lock that this process should keep. Dropping the guard ends
     /// the renewals.
     pub fn keep_alive(&self) {
@@ -311,7 +311,7 @@ impl Drop for LockGuard {
 
 impl LockGuard {
     /// Hands the lock to another process, or to a later request. It stays held but is no longer
-    /// renewed by this process, and lapses one ttl after its last renewal unless it is
+    /// renewed by this process, and lapses one TTL after its last renewal unless it is
     /// [renewed](crate::Lock::renew) or [attached](crate::Lock::attach).
     ///
     /// ```
@@ -354,8 +354,8 @@ impl LockGuard {
     }
 }
 
-/// Why [`LockGuard::detach`] failed, and the guard, which still holds its lock unless the error says
-/// that it is lost.
+/// Why [`LockGuard::detach`] failed, and the guard, which still holds its lock unless the error is
+/// [`Lost`](crate::ErrorKind::Lost).
 ///
 /// `?` turns it into an [`Error`] and drops the guard, which releases the lock.
 ///
@@ -367,7 +367,7 @@ impl LockGuard {
 /// let store = MemoryBackend::queued();
 /// let guard = Locks::new(store.clone()).named("order:42")?.acquire().await?;
 /// store.lose_now("order:42");
-/// guard.check().await.unwrap_err(); // the store says that the lock was taken away
+/// guard.check().await.unwrap_err(); // the store reports that the lock was taken away
 /// let failed = guard.detach().await.unwrap_err();
 /// assert!(failed.error().lost_reason().is_some());
 /// drop(failed.into_guard());

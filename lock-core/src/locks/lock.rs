@@ -52,20 +52,20 @@ impl Lock {
 
     /// How long the store keeps the lock without a renewal: 10 ms to 366 days, rounded up to what
     /// the store can keep; if it is not set, the [default](crate::LocksBuilder::default_ttl) of the
-    /// `Locks`. A crashed holder blocks the others for this long. An invalid ttl is reported by the
+    /// `Locks`. A crashed holder blocks the others for this long. An invalid TTL is reported by the
     /// acquisition.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.options.ttl = Some(ttl);
         self
     }
 
-    /// For how long others are kept away after this holder has counted the lock as lost, because its
-    /// lease has ended: time in which its last requests arrive or fail, for resources that check no
+    /// How long others are kept away after the lease has ended and this holder has counted the lock as
+    /// lost. Its last requests arrive or fail in this time, for resources that do not check a
     /// [fencing token](Held::token). None by default. (Chubby's lock-delay, OSDI 2006.)
     ///
-    /// The store is asked for the ttl and this together, and 1 % more, since clocks drift apart; so it
-    /// keeps the lock of a holder that has crashed for both. The holder counts on the ttl alone.
-    /// It is at most ten times the ttl, and together they obey the limits of a ttl; a delay that does
+    /// The store is asked for the TTL plus this delay, and 1 % more because clocks drift apart, so it
+    /// keeps the lock of a crashed holder for both. The holder itself relies on the TTL alone.
+    /// It is at most ten times the TTL, and together they obey the limits of a TTL; a delay that does
     /// not is reported by the acquisition. A release frees the lock at once, and an operator or a store that loses its data takes
     /// it away at once, too.
     ///
@@ -86,28 +86,27 @@ impl Lock {
     }
 
     /// How often the lock is renewed while it is held: more than zero, and at most two thirds of
-    /// the ttl; a third by default. An invalid interval is reported by the acquisition.
+    /// the TTL; a third by default. An invalid interval is reported by the acquisition.
     pub fn renew_every(mut self, every: Duration) -> Self {
         self.options.renewal = RenewalWish::Every(every);
         self
     }
 
-    /// Turns off renewal while the lock is held, so it ends one ttl after the grant. A place in a
+    /// Turns off renewal while the lock is held, so it ends one TTL after the grant. A place in a
     /// queue is still renewed.
     pub fn no_renew(mut self) -> Self {
         self.options.renewal = RenewalWish::Never;
         self
     }
 
-    /// For how long the lock is kept from others at least, counted from the grant, even if it is
-    /// released sooner: for a job that takes a second, and must not be run again by a machine whose
-    /// clock is behind. None by default, and at most [`max_hold`](Self::max_hold); an invalid time is
-    /// reported by the acquisition.
+    /// The least time for which the lock is kept from others, counted from the grant, even if it is
+    /// released sooner: for a short job that a machine whose clock is behind must not run again. None by
+    /// default, and at most [`max_hold`](Self::max_hold); an invalid time is reported by the acquisition.
     ///
     /// The guard counts as released at once, but its release takes effect when the time is over:
     /// [`release`](LockGuard::release) waits for that, and a dropped guard is released in the
     /// background. The lock is renewed until then. A process that ends before leaves the lock to its
-    /// ttl, so a ttl of this length keeps it in any case. A lock that is lost, or
+    /// TTL, so a TTL of this length keeps it in any case. A lock that is lost, or
     /// [attached](Self::attach), is not kept, and no cohort passes it on before.
     ///
     /// ```
@@ -139,19 +138,19 @@ impl Lock {
         self
     }
 
-    /// How many tasks of this `Locks` may pass one hold on, one after the other, without asking the
-    /// store; from 1, which is none, to 1024. That of the `Locks` by default.
+    /// How many tasks of this `Locks` may have the lock one after the other, in a *cohort*, without a
+    /// request to the store for each: 1 to 1024, where 1 turns it off. By default that of the `Locks`.
     ///
-    /// Tasks that wait for the same name then wait in a line of the process, and whoever releases
-    /// the lock gives it to the first of them, with a fencing token of its own. After so many
-    /// holders, or 50 ms, the lock is released, and whoever waits elsewhere gets its turn. This makes
-    /// a lock that many tasks want many times as fast, and has a price:
+    /// Tasks that wait for the same name then queue within the process, and whoever releases the lock
+    /// passes it on to the first of them, with its own fencing token. After so many holders, or 50 ms,
+    /// the lock is released, and clients that wait elsewhere get their turn. This makes a lock that many
+    /// tasks want many times as fast, and has a price:
     ///
     /// - Order of arrival holds among the tasks of a process, not among those of all processes.
-    /// - Only tasks that ask for the same ttl, renewals, [`max_hold`](Self::max_hold), label and
+    /// - Only tasks that ask for the same TTL, renewals, [`max_hold`](Self::max_hold), label and
     ///   cohort join. [`try_acquire`](Self::try_acquire) does not wait in the line.
     /// - A release that passes the lock on does not ask the store. If an operator has taken the lock
-    ///   away, a later holder may be the one to be told.
+    ///   away, a later holder may be the one that learns of it.
     /// - The holders of one cohort have one [owner](Held::owner). A forced release that names it
     ///   takes the lock from whoever of them has it.
     ///
@@ -212,7 +211,7 @@ impl Lock {
     ///
     /// Cancel-safe: a dropped call loses its place, and anything it had taken is released in the
     /// background. Waiting needs no polling. But a call that is neither polled nor dropped while the store
-    /// grants it the lock keeps the lock from others until its ttl ends.
+    /// grants it the lock keeps the lock from others until its TTL ends.
     pub async fn acquire(&self) -> Result<LockGuard> {
         self.take(Patience::Forever).await
     }
@@ -481,7 +480,7 @@ impl Lock {
     /// ones; [`max_hold`](Self::max_hold) counts from now. The guard is not renewed in the
     /// background; see [`LockGuard::keep_alive`]. **Nor does dropping it release the lock**, since
     /// the lock belongs to the bearer of the token: an error, or a request cancelled between here
-    /// and the answer, must not take it away. It lapses one ttl after its last renewal, or is
+    /// and the answer, must not take it away. It lapses one TTL after its last renewal, or is
     /// released by [`LockGuard::release`] or [`release`](Self::release).
     ///
     /// For a heartbeat, which only renews, use [`renew`](Self::renew).
@@ -514,7 +513,7 @@ impl Lock {
         attached.map_err(|error| self.client.describe(error, Operation::Attach, &self.key))
     }
 
-    /// Renews a lock that was [detached](LockGuard::detach), once, as a heartbeat does. The ttl is
+    /// Renews a lock that was [detached](LockGuard::detach), once, as a heartbeat does. The TTL is
     /// that of this `Lock`, and the token stays the same.
     ///
     /// ```

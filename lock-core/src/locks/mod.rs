@@ -21,10 +21,12 @@ pub(crate) use guard::run;
 pub use guard::{DetachError, LockGuard};
 pub use lock::Lock;
 
-/// What they say of a hold.
+/// What describes a hold.
 pub use crate::hold::{Held, LeaseToken, LockState, LostSignal, RenewedLease};
 
 /// All locks of one store: the starting point. Cheap to clone; clones share the connection.
+///
+/// In these pages a *hold* is one acquisition of a lock, from the grant to its end.
 ///
 /// # Taking a lock
 ///
@@ -109,7 +111,7 @@ impl Locks {
         Ok(Lock::new(Arc::clone(&self.0), key))
     }
 
-    /// What the store promises: facts to show or to choose by. To refuse a store that lacks
+    /// What the store supports, to show it or to choose by it. To refuse a store that lacks
     /// something, use [`require`](Self::require).
     pub fn capabilities(&self) -> &Capabilities {
         &self.0.capabilities
@@ -125,8 +127,8 @@ impl Locks {
         &self.0.clock
     }
 
-    /// Refuses a store that lacks one of these features. A program that states its needs at
-    /// start-up does not first meet the error in production.
+    /// Fails if the store lacks one of these features. Stating requirements at start-up surfaces the
+    /// error early, not in production.
     ///
     /// ```
     /// # use lock_core as distlock;
@@ -161,8 +163,8 @@ impl Locks {
         .on_backend(store))
     }
 
-    /// Asks the store, with one request that takes no lock, whether it answers and grants us
-    /// access. Says nothing about any lock.
+    /// Checks with one request, which takes no lock, that the store responds and grants access. The
+    /// result tells nothing about any lock.
     ///
     /// ```
     /// # use lock_core::{Locks, testing::MemoryBackend};
@@ -194,8 +196,8 @@ impl Locks {
     }
 
     /// What the store knows about the lock with this name; `None` if it has no holder and no
-    /// waiters. The answer is out of date by the time it arrives: show it, but base no decision on
-    /// it.
+    /// waiters. The result is out of date by the time it arrives: show it, but do not base decisions
+    /// on it.
     ///
     /// ```
     /// # use lock_core::{Locks, testing::MemoryBackend};
@@ -209,8 +211,8 @@ impl Locks {
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](ErrorKind::Unsupported) where the store cannot tell, and the errors of any
-    /// call.
+    /// [`Unsupported`](ErrorKind::Unsupported) if the store cannot show its locks, and the errors of
+    /// any call.
     ///
     /// # Cancel safety
     ///
@@ -262,7 +264,7 @@ impl Locks {
     /// # let _guard = locks.named("order:42")?.acquire().await?;
     /// let shown = locks.inspect("order:42").await?.and_then(|info| info.holder);
     /// if let Some(holder) = shown {
-    ///     // A person has said yes to this holder, and to no later one.
+    ///     // An operator has confirmed this holder, not a later one.
     ///     let released = locks.force_release("order:42", &holder.mark).await?;
     ///     assert_eq!(released, Released::Freed);
     /// }
@@ -284,9 +286,9 @@ impl Locks {
         self.force(name, &Victim::Shown(mark.clone())).await
     }
 
-    /// Takes the lock away from whoever holds it when the call reaches the store, even if that is not the
-    /// holder that anybody has seen: [`force_release`](Self::force_release) is for people, this for
-    /// a clean-up that must not ask. Else as that call.
+    /// Takes the lock away from whoever holds it when the call reaches the store, even if nobody has seen
+    /// that holder. Use [`force_release`](Self::force_release) if an operator decides, and this for a
+    /// clean-up without one. Otherwise the two calls are alike.
     ///
     /// # Errors
     ///
@@ -315,7 +317,7 @@ impl Locks {
     /// lost ([`LostReason::Closed`](crate::LostReason::Closed)), and the backend is closed.
     ///
     /// A program that exits without this may leave a lock whose guard it has just dropped held for
-    /// the rest of its ttl.
+    /// the rest of its TTL.
     ///
     /// ```
     /// use std::time::Duration;
@@ -414,15 +416,15 @@ impl Locks {
         })
     }
 
-    /// Lets a store serve again that waits for an operator, such as a Redlock quorum whose nodes
-    /// have lost their data, with `lock_recover=manual`. Call it only when it is certain that the
-    /// servers that answer are the right ones.
+    /// Lets a store that waits for an operator grant locks again, such as a Redlock quorum with
+    /// `lock_recover=manual` whose nodes have lost their data. Call it only if you are certain that the
+    /// servers that respond are the right ones.
     ///
     /// # Errors
     ///
     /// [`Unsupported`](crate::ErrorKind::Unsupported) for a store that never waits for an operator;
     /// [`Unavailable`](crate::ErrorKind::Unavailable) while a lock may still be held that the store
-    /// has forgotten: the message says when to repeat the call.
+    /// has forgotten: the message tells when to repeat the call.
     ///
     /// # Cancel safety
     ///

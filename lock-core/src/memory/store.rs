@@ -279,7 +279,7 @@ impl MemoryStore {
 
 impl StoreData {
     /// Brings one lock up to date: expired entries are removed, and a free lock is handed to the
-    /// head of its queue, with its full ttl.
+    /// head of its queue, with its full TTL.
     fn settle(&mut self, key: &LockKey, now: ClockInstant) -> Result<()> {
         let Some(line) = self.locks.get_mut(key) else { return Ok(()) };
         if let Some((old, _)) = line.holder.take_if(|(holder, _)| holder.until <= now) {

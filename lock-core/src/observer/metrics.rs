@@ -26,7 +26,7 @@ use crate::{Error, LockKey, LockLayer, LostReason, Operation};
 /// Durations are by the clock of the `Locks`. The help texts and units go to the recorder that is installed when a
 /// store gets the layer.
 ///
-/// A lock's name is no label unless [`named_by`](Self::named_by) says so: there may be millions.
+/// A lock's name is not a label unless you use [`named_by`](Self::named_by): there may be millions of names.
 #[derive(Clone, Default)]
 pub struct MetricsLayer {
     name: Option<NameOf>,
@@ -36,8 +36,9 @@ pub struct MetricsLayer {
 type NameOf = Arc<dyn Fn(&LockKey) -> Option<String> + Send + Sync>;
 
 impl MetricsLayer {
-    /// Adds the label `lock` to the metrics of each lock for which `name` returns one, always the same. Every value
-    /// is a time series of its own, so return a kind of lock ("order"), and not each single one ("order:42"):
+    /// Adds the label `lock` to the metrics of each lock for which `name` returns one. It must always return the
+    /// same label for a lock. Every label is a separate time series, so return a kind of lock ("order"), not each
+    /// single one ("order:42"):
     ///
     /// ```
     /// # use lock_core as distlock;

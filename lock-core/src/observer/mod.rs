@@ -11,17 +11,17 @@ use crate::{Error, LockKey, LostReason, Operation};
 #[cfg(feature = "metrics")]
 pub use metrics::MetricsLayer;
 
-/// Is told what happens to the locks of a [`Locks`](crate::Locks), as that sees it: see
-/// [`LockLayer::observer`](crate::LockLayer::observer).
+/// Gets an event for everything that happens to the locks of a [`Locks`](crate::Locks), from the view of that
+/// `Locks`: see [`LockLayer::observer`](crate::LockLayer::observer).
 ///
-/// It is called in the middle of a request, so it must neither wait nor panic.
+/// It is called during a request, so it must neither wait nor panic.
 ///
 /// ```
 /// # use lock_core as distlock;
 /// use std::sync::Arc;
 /// use distlock::{EndOfHold, LockEvent, LockKey, LockLayer, LockObserver, Locks, testing::MemoryBackend};
 ///
-/// /// Says which locks are lost.
+/// /// Prints which locks are lost.
 /// #[derive(Clone, Debug)]
 /// struct Losses;
 ///
@@ -45,7 +45,7 @@ pub use metrics::MetricsLayer;
 /// # Ok(()) }
 /// ```
 pub trait LockObserver: Debug + Send + Sync + 'static {
-    /// Something has happened in this kind of store; to this lock, unless it concerns none.
+    /// Called for each event in this kind of store; `lock` is `None` if the event does not concern a lock.
     fn observe(&self, store: &'static str, lock: Option<&LockKey>, event: LockEvent<'_>);
 }
 

@@ -412,6 +412,6 @@ fn lease_in(data: &Bytes) -> Result<i64> {
 
 fn another_ttl(granted: Duration, asked: Duration) -> Error {
     Error::unsupported(format!(
-        "this lock has a lease of {granted:?}, and etcd cannot change it to {asked:?}: attach with the ttl that it was acquired with"
+        "this lock has a lease of {granted:?}, and etcd cannot change it to {asked:?}: attach with the TTL that it was acquired with"
     ))
 }

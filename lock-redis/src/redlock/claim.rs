@@ -230,7 +230,7 @@ impl Claim for RedlockClaim {
                 Err(Error::new(
                     ErrorKind::NoAnswer,
                     format!(
-                        "a quorum granted the lock only after {took:.1?}, when its ttl of {:?} was over",
+                        "a quorum granted the lock only after {took:.1?}, when its TTL of {:?} was over",
                         self.runner.keys.ttl
                     ),
                 )

@@ -106,8 +106,8 @@ pub struct RedlockConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Bootstrap {
-    /// At once if every node has been up for the longest ttl and was never flushed, otherwise once
-    /// the longest ttl has passed: until then a node may have forgotten a lock.
+    /// At once if every node has been up for the longest TTL and was never flushed, otherwise once
+    /// the longest TTL has passed: until then a node may have forgotten a lock.
     #[default]
     Wait,
     /// At once: by setting it you assert that no client holds a lock on these nodes. For the first
@@ -125,7 +125,7 @@ pub enum Bootstrap {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Recover {
-    /// Once all nodes answer and the longest ttl has passed, they vote again, with fences above
+    /// Once all nodes answer and the longest TTL has passed, they vote again, with fences above
     /// every mark that any node knows and above every node's clock in µs, which by then are above
     /// what was lost. So fences increase unless the latest counts were lost *and* the clocks have
     /// gone back: the same guarantee that a single Redis gives after a loss.
@@ -192,15 +192,15 @@ impl RedlockConfig {
         }
     }
 
-    /// redsync's default ttl; set it on the lock, or as `lock_ttl=8s`.
+    /// redsync's default TTL; set it on the lock, or as `lock_ttl=8s`.
     pub const REDSYNC_TTL: Duration = Duration::from_secs(8);
 
     /// How long redsync's 32 tries, 50 to 250 ms apart, take on average; pass it to
     /// [`acquire_timeout`](lock_core::Lock::acquire_timeout).
     pub const REDSYNC_PATIENCE: Duration = Duration::from_millis(32 * 150);
 
-    /// redsync's defaults: a drift of 1 %, 5 % of the ttl for one node (with its ttl of 8 s, 400 ms),
-    /// and 50 to 250 ms between two tries that split the votes. Its ttl and its number of tries are
+    /// redsync's defaults: a drift of 1 %, 5 % of the TTL for one node (with its TTL of 8 s, 400 ms),
+    /// and 50 to 250 ms between two tries that split the votes. Its TTL and its number of tries are
     /// the caller's: [`REDSYNC_TTL`](Self::REDSYNC_TTL), [`REDSYNC_PATIENCE`](Self::REDSYNC_PATIENCE).
     #[must_use]
     pub fn redsync_defaults(mut self) -> Self {
@@ -218,7 +218,7 @@ impl RedlockConfig {
         self
     }
 
-    /// The longest ttl of any lock on this quorum; 30 s by default. A node that lost its data does
+    /// The longest TTL of any lock on this quorum; 30 s by default. A node that lost its data does
     /// not vote for that long.
     #[must_use]
     pub fn max_ttl(mut self, limit: Duration) -> Self {
@@ -240,7 +240,7 @@ impl RedlockConfig {
         self
     }
 
-    /// After how long without an answer a node counts as slow; by default 5 % of the ttl, at least
+    /// After how long without an answer a node counts as slow; by default 5 % of the TTL, at least
     /// 100 ms. Under contention a try continues without a slow node, to avoid withholding votes
     /// from other clients. Without contention, the call's own limit applies.
     #[must_use]
@@ -256,7 +256,7 @@ impl RedlockConfig {
         self
     }
 
-    /// The part of the ttl by which the clocks of nodes and clients may disagree; 0.01 by default.
+    /// The part of the TTL by which the clocks of nodes and clients may disagree; 0.01 by default.
     /// The core always subtracts 1 % and 2 ms; anything above that is subtracted here.
     #[must_use]
     pub fn drift(mut self, factor: f64) -> Self {
@@ -284,7 +284,7 @@ impl RedlockConfig {
         self.nodes.iter().map(|client| client.get_connection_info().addr().to_string())
     }
 
-    /// What each node remembers: the number of nodes, the longest ttl, and which nodes. Where they are known
+    /// What each node remembers: the number of nodes, the longest TTL, and which nodes. Where they are known
     /// by their addresses, it remembers its own, so that it votes under no other one. And in which form its votes are: a
     /// client that reads another one is refused.
     pub(crate) fn fingerprints(&self) -> Vec<String> {

@@ -190,7 +190,7 @@ impl LockBackend for RedlockBackend {
     fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
         if request.ttl > self.quorum.config.max_ttl {
             return Err(Error::invalid(format!(
-                "a ttl of {:?} is longer than lock_max_ttl, {:?}: a node that lost its data votes again after lock_max_ttl",
+                "a TTL of {:?} is longer than lock_max_ttl, {:?}: a node that lost its data votes again after lock_max_ttl",
                 request.ttl, self.quorum.config.max_ttl
             )));
         }
