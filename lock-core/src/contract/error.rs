@@ -15,7 +15,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// ([`kind`](Self::kind)), *may I try again* ([`is_retryable`](Self::is_retryable)), and *did the
 /// store do it anyway* ([`effect`](Self::effect)).
 ///
-/// No error carries a credential: a backend names its endpoint, never the URL that it was given.
+/// Errors never contain a credential: a backend names its endpoint, never the URL that it was given.
 ///
 /// ```
 /// # use lock_core as distlock;
@@ -243,7 +243,9 @@ impl Error {
         self.0.kind
     }
 
-    /// Whether the same call may succeed when it is made again.
+    /// Whether the store failed in a way that may pass, so that the same call may succeed if it is repeated.
+    /// A lock that another client holds is no such failure: [`NotAcquired`](ErrorKind::NotAcquired) is not
+    /// retryable, and to wait for longer is up to the caller.
     pub fn is_retryable(&self) -> bool {
         self.0.retryable
     }
