@@ -196,7 +196,7 @@ impl EtcdConfig {
         self
     }
 
-    /// Sets the timeout for one response; 2 s by default. After a timeout another member is asked.
+    /// Sets the timeout for one response; 2 s by default. After a timeout another member is tried.
     #[must_use]
     pub fn response_timeout(mut self, limit: Duration) -> Self {
         self.response_timeout = limit;

@@ -96,7 +96,7 @@ impl SqlBackend {
     ///
     /// SQLite: the backend opens its own connections with the pool's options, so renewals never
     /// wait for a connection that the application is using. The journal mode stays as it is; every
-    /// commit is synced. An in-memory database is refused, since each connection would have its
+    /// commit is synced. An in-memory database is refused, because each connection would have its
     /// own.
     ///
     /// PostgreSQL: likewise, up to ten connections and a listening one, opened as needed with the

@@ -28,7 +28,7 @@ pub struct ZkBackend {
 const LIMIT: Duration = Duration::from_secs(5);
 
 impl ZkBackend {
-    /// Connects, and asks the servers for their limits. Sessions are opened when locks need them.
+    /// Connects, and reads the servers' limits. Sessions are opened when locks need them.
     ///
     /// # Errors
     ///

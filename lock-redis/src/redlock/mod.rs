@@ -92,8 +92,8 @@ impl RedlockBackend {
 
     /// Like [`new`](Self::new), but also checks the nodes: that a quorum answers and grants the
     /// rights that locks need, that they have the same configuration as this client, and that they
-    /// do not evict. A new quorum begins to vote here if it need not wait; if it must wait, this
-    /// still succeeds, and acquiring fails with an error that says for how long.
+    /// do not evict. A new quorum begins to vote here if it need not wait. If it must wait, this
+    /// still succeeds, and acquiring fails with an error that names the time.
     ///
     /// # Errors
     ///
@@ -118,8 +118,8 @@ impl RedlockBackend {
         Ok(backend)
     }
 
-    /// Why nodes do not vote yet, as far as this client knows. `None` if every node has said that it
-    /// votes, or if this client has not had to ask; a node that does not answer is reported too.
+    /// Why nodes do not vote yet, as far as this client knows. `None` if every node has reported that it
+    /// votes, or if this client has not needed to check; a node that does not answer is reported too.
     pub fn not_voting(&self) -> Option<String> {
         self.admission.why()
     }
@@ -127,7 +127,7 @@ impl RedlockBackend {
     /// Lets the nodes vote again after so many were restarted or lost their data that too few are left to
     /// seed them, in the cases that need an operator: with
     /// [`Recover::Manual`], or if a node does not come back. Call it only
-    /// when it is certain that the nodes that answer are the right ones.
+    /// if you are certain that the nodes that respond are the right ones.
     ///
     /// Every lock that may still be held must have ended first, so the first call only begins, and
     /// fails with the time after which to repeat it. The fences begin above every mark and every

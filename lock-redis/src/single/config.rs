@@ -77,7 +77,7 @@ pub struct RedisConfig {
 #[non_exhaustive]
 pub enum Pause {
     /// For 300 ms every second if such a client was seen in the last minute, and otherwise after
-    /// every 10 s of uninterrupted hand-overs, since a client that never gets a turn cannot be
+    /// every 10 s of uninterrupted hand-overs, because a client that never gets a turn cannot be
     /// seen.
     #[default]
     Auto,

@@ -66,7 +66,7 @@ impl RedisBackend {
     /// replica, a full disk), [`Denied`](ErrorKind::Denied) if it refuses the credentials or a
     /// command that locks need (the message lists them), [`Unsupported`](ErrorKind::Unsupported) if
     /// it is older than Redis 6.0, [`Config`](ErrorKind::Config) if it evicts keys when its memory
-    /// is full. If `INFO` is denied, a warning says that version and eviction are not known.
+    /// is full. If `INFO` is denied, a warning reports that version and eviction are not known.
     ///
     /// # Cancel safety
     ///
