@@ -121,7 +121,7 @@ fn is_about_a_certificate(error: &RedisError) -> bool {
 }
 
 /// What a server does that hears TLS and expects none, or the reverse.
-const HANGS_UP: &str = "cannot be reached, since it closes the connection: rediss:// and redlocks:// are for servers that expect TLS, redis:// and redlock:// for those that do not";
+const HANGS_UP: &str = "cannot be reached, because it closes the connection: rediss:// and redlocks:// are for servers that expect TLS, redis:// and redlock:// for those that do not";
 
 /// Whether somebody was there and closed the connection. The driver also calls it dropped where nobody
 /// listens.

@@ -347,7 +347,7 @@ impl Election {
 fn check_value(value: &str) -> Result<()> {
     if value.is_empty() {
         return Err(Error::invalid(
-            "the value of a candidate is empty: say in at least one character who it is",
+            "the value of a candidate is empty: give at least one character",
         ));
     }
     check_part("the value of a candidate", value)

@@ -222,7 +222,7 @@ fn quorum_waits(quorum: &Quorum, why: &NonVoter) -> Option<Finding> {
     let what = why.text(|node| quorum.node(node).endpoint(), Duration::ZERO);
     Some(Finding::warning(
         what,
-        "wait until then; if it says no time, start the nodes that do not answer",
+        "wait until then; if no time is given, start the nodes that do not answer",
     ))
 }
 
@@ -246,6 +246,6 @@ fn node_state(endpoint: &str, number: usize, standing: &QuorumState) -> Option<F
     };
     Some(Finding::warning(
         format!("the node {endpoint} does not vote: {state}"),
-        "nothing needs to be done if it says in how long it votes; else start the other nodes, or, when it is certain that those that answer are the right ones, call `distlock recover`",
+        "nothing needs to be done if it gives the time after which it votes; otherwise start the other nodes, or, if you are certain that those that answer are the right ones, call `distlock recover`",
     ))
 }

@@ -379,7 +379,7 @@ async fn who_does_not_answer_is_told_apart_from_who_hangs_up() {
     let closing = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("redis://{}", closing.local_addr().unwrap());
     tokio::spawn(async move { while closing.accept().await.is_ok() {} });
-    assert!(said(&url).await.contains("since it closes the connection"));
+    assert!(said(&url).await.contains("because it closes the connection"));
 }
 
 /// Replies that no Redis sends: nothing panics, and nothing is believed.

@@ -37,7 +37,7 @@ pub(super) async fn diagnose(store: &SqlStore<PostgresServer>) -> Result<Vec<Fin
     findings.push(Finding::fact(format!("the locks are in {}", server.table.names.table)));
     if let Some(others) = row.optional_text(8)? {
         findings.push(Finding::warning(
-            format!("a table of the same name is also in {others}, with locks of its own: a client whose search path leads there does not see these"),
+            format!("a table of the same name is also in {others}, with separate locks: a client whose search path leads there does not see these"),
             "give all clients the same lock_schema, and drop the table that none of them uses",
         ));
     }

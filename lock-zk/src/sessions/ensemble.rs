@@ -179,7 +179,7 @@ impl Ensemble {
 
     fn too_long(&self, wanted: Duration, most: Duration) -> Error {
         Error::config(format!(
-            "the ZooKeeper ensemble at {} allows a session timeout of {most:?} at most, and {wanted:?} was asked for: lower the TTL of the lock or lock_session_timeout, or raise the servers' maxSessionTimeout",
+            "the ZooKeeper ensemble at {} allows a session timeout of {most:?} at most, and {wanted:?} was requested: lower the TTL of the lock or lock_session_timeout, or raise the servers' maxSessionTimeout",
             self.endpoint
         ))
     }
