@@ -1,5 +1,7 @@
 # The five commands that you need most; `just` lists them. CONTRIBUTING.md explains the rest.
 
+set positional-arguments
+
 _default:
     @just --list --unsorted
 
@@ -18,7 +20,7 @@ all:
 
 # Run the program from this clone: just run status deploy
 run *ARGS:
-    cargo run --locked --quiet -p lock-cli -- {{ARGS}}
+    cargo run --locked --quiet -p lock-cli -- "$@"
 
 # The documentation of the public crates, in a browser
 docs:
