@@ -178,7 +178,7 @@ async fn on_zookeeper() {
     let server = lock_testkit::servers::ZooKeeper::start().await.unwrap();
     the_program_works(server.url(), "zookeeper");
     let bound = Bench::new().done(["acquire", "a", "--store", server.url()]);
-    bound.is(78).printing("").saying(["only while the program", "distlock run"]);
+    bound.is(78).printing("").saying(["only as long as the program", "distlock run"]);
     refuses_ttl(server.url(), "100ms", "500ms");
     refuses_ttl(server.url(), "86399s", "longer than this store allows");
     // A lease that ZooKeeper counts from an earlier request leaves less, and is no reason to stop.

@@ -46,7 +46,7 @@ async fn a_replica_of_redis_is_named() {
         .unwrap();
     until("the replica is connected", SOON, || info(&server, "connected_slaves") == "1");
     examine(server.url(), &[]).is(1).says("warning", "has replicas (1)", "quorum");
-    examine(replica.url(), &[]).is(69).says("critical", "READONLY", "is it up");
+    examine(replica.url(), &[]).is(69).says("critical", "READONLY", "is the server running");
 }
 
 /// Texts of a first day.
@@ -62,7 +62,7 @@ async fn the_wrong_port_is_told_with_what_it_might_be() {
     examine("redis://127.0.0.1:1", &[]).is(69).says(
         "critical",
         "127.0.0.1:1 cannot be reached",
-        "is the address right",
+        "is the address correct",
     );
     let address = server.address().unwrap();
     let bench = Bench::new();
