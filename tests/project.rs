@@ -77,9 +77,14 @@ fn one_place_names_the_address_of_the_repository() {
         assert_eq!(text.matches(place).count(), expected, "{path} names the address {place}");
         // Nor that of a fork, or of a place where the project has been.
         for host in ["github.com/", "gitlab.com/", "codeberg.org/", "ghcr.io/"] {
-            let addresses = text.split(host).skip(1);
-            let ours = addresses
-                .filter(|rest| rest.split(['/', ')', '"', ' ']).nth(1) == Some("distlock"));
+            let is_name = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+            let repository = |rest: &str| {
+                let (owner, name) = rest.split_once('/')?;
+                let name = name.split(|c| !is_name(c)).next()?;
+                owner.chars().all(is_name).then(|| name.to_owned())
+            };
+            let addresses = text.split(host).skip(1).filter_map(repository);
+            let ours = addresses.filter(|name| name == "distlock");
             assert!(ours.count() <= expected, "{path} names an address of distlock at {host}");
         }
     }
