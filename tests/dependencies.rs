@@ -20,7 +20,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("lock-cli", &["distlock", "conformance-tests"]),
     ("distlock-examples", &["distlock"]),
     ("distlock-soak", &["distlock", "conformance-tests", "lock-testkit"]),
-    ("distlock-benches", &["distlock", "lock-testkit"]),
+    ("distlock-benches", &["distlock", "conformance-tests", "lock-testkit"]),
     ("redlock-model", &["lock-core", "lock-kit"]),
     ("lock-simulation", &["lock-core"]),
     ("keeper-schedules", &[]),

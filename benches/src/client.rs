@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use distlock::kinds::{Permit, ReadGuard, RwLock, Semaphore, WriteGuard};
 use distlock::{LockGuard, LockState, Locks};
+use serde::{Deserialize, Serialize};
 
 use crate::Done;
 #[cfg(feature = "peers")]
@@ -28,10 +30,26 @@ pub(crate) enum Client {
     Peer(std::sync::Arc<dyn Peer>),
 }
 
+/// What is taken of a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum LockKind {
+    Exclusive,
+    /// One of [`PERMITS`].
+    Permit,
+    Read,
+    Write,
+}
+
+/// How many permits a semaphore has here.
+pub(crate) const PERMITS: u32 = 4;
+
 /// A lock with a name.
 #[derive(Clone)]
 pub(crate) enum Lock {
     Distlock(distlock::Lock),
+    Permit(Semaphore),
+    Read(RwLock),
+    Write(RwLock),
     #[cfg(feature = "peers")]
     Peer(std::sync::Arc<dyn Peer>, String),
 }
@@ -39,6 +57,9 @@ pub(crate) enum Lock {
 /// A lock that is held.
 pub(crate) enum Hold {
     Distlock(LockGuard),
+    Permit(Permit),
+    Read(ReadGuard),
+    Write(WriteGuard),
     #[cfg(feature = "peers")]
     Peer(Box<dyn PeerHold>),
 }
@@ -80,11 +101,28 @@ impl Library {
 }
 
 impl Client {
+    /// An exclusive lock.
     pub(crate) fn lock(&self, name: impl Into<String>) -> Done<Lock> {
-        Ok(match self {
-            Self::Distlock(locks) => Lock::Distlock(locks.named(name.into())?),
+        self.lock_of(LockKind::Exclusive, name)
+    }
+
+    pub(crate) fn lock_of(&self, kind: LockKind, name: impl Into<String>) -> Done<Lock> {
+        let name = name.into();
+        Ok(match (self, kind) {
+            (Self::Distlock(locks), LockKind::Exclusive) => Lock::Distlock(locks.named(name)?),
+            (Self::Distlock(locks), LockKind::Permit) => {
+                Lock::Permit(locks.semaphore(name, PERMITS)?)
+            }
+            (Self::Distlock(locks), LockKind::Read) => Lock::Read(locks.rw_lock(name)?),
+            (Self::Distlock(locks), LockKind::Write) => Lock::Write(locks.rw_lock(name)?),
             #[cfg(feature = "peers")]
-            Self::Peer(peer) => Lock::Peer(std::sync::Arc::clone(peer), name.into()),
+            (Self::Peer(peer), LockKind::Exclusive) => {
+                Lock::Peer(std::sync::Arc::clone(peer), name)
+            }
+            #[cfg(feature = "peers")]
+            (Self::Peer(_), _) => {
+                return Err("of a peer only the exclusive lock is measured".into());
+            }
         })
     }
 
@@ -110,6 +148,9 @@ impl Lock {
     pub(crate) async fn acquire(&self) -> Done<Hold> {
         Ok(match self {
             Self::Distlock(lock) => Hold::Distlock(lock.acquire().await?),
+            Self::Permit(semaphore) => Hold::Permit(semaphore.acquire().await?),
+            Self::Read(lock) => Hold::Read(lock.read().await?),
+            Self::Write(lock) => Hold::Write(lock.write().await?),
             #[cfg(feature = "peers")]
             Self::Peer(peer, name) => Hold::Peer(peer.acquire(name).await?),
         })
@@ -119,9 +160,10 @@ impl Lock {
 impl Hold {
     pub(crate) async fn release(self) -> Done {
         match self {
-            Self::Distlock(guard) => {
-                guard.release().await?;
-            }
+            Self::Distlock(guard) => guard.release().await.map(drop)?,
+            Self::Permit(permit) => permit.release().await.map(drop)?,
+            Self::Read(guard) => guard.release().await.map(drop)?,
+            Self::Write(guard) => guard.release().await.map(drop)?,
             #[cfg(feature = "peers")]
             Self::Peer(hold) => hold.release().await?,
         }
@@ -130,10 +172,14 @@ impl Hold {
 
     /// Whether it was lost; a peer is not asked.
     pub(crate) fn is_lost(&self) -> bool {
-        match self {
-            Self::Distlock(guard) => matches!(guard.state(), LockState::Lost(_)),
+        let state = match self {
+            Self::Distlock(guard) => guard.state(),
+            Self::Permit(permit) => permit.state(),
+            Self::Read(guard) => guard.state(),
+            Self::Write(guard) => guard.state(),
             #[cfg(feature = "peers")]
-            Self::Peer(_) => false,
-        }
+            Self::Peer(_) => return false,
+        };
+        matches!(state, LockState::Lost(_))
     }
 }

@@ -24,7 +24,8 @@ use clap::Parser;
 use self::args::{Cli, Command};
 
 /// What fails here says why, and ends the program or one of its parts.
-type Done<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
+type Done<T = ()> = Result<T, Failure>;
+type Failure = Box<dyn Error + Send + Sync>;
 
 fn main() -> ExitCode {
     let runtime =

@@ -25,6 +25,8 @@ pub(crate) enum Part {
     Minority,
     /// The end of 5 000 locks whose client was killed
     Crash,
+    /// Permits, readers and writers, and looks, beside an exclusive lock of the same store
+    Kinds,
 }
 
 /// What `--json` writes.
@@ -70,6 +72,7 @@ impl Part {
             Self::Held => "Held locks",
             Self::Minority => "One of a quorum stopped",
             Self::Crash => "A client that was killed",
+            Self::Kinds => "Other kinds of lock",
         }
     }
 }

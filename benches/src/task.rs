@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::Done;
-use crate::client::{Client, Hold, Library, Lock};
+use crate::client::{Client, Hold, Library, Lock, LockKind};
 use crate::process::now;
 use crate::stores::{Floor, Store};
 
@@ -34,7 +34,7 @@ pub(crate) struct Task {
 pub(crate) enum Work {
     /// Each of `contenders` acquires and releases one of so many names, again and again. With
     /// `floor`, whoever holds it measures the floor of a hand-over first.
-    Contend { contenders: Vec<u32>, names: u32, floor: bool },
+    Contend { contenders: Vec<u32>, names: u32, kind: LockKind, floor: bool },
     /// Takes that many locks, and holds them.
     Hold { locks: u32 },
 }
@@ -77,7 +77,7 @@ impl Task {
     ) -> Done<Report> {
         let client = Library::named(self.store, &self.library)?.open(&self.url).await?;
         let report = match &self.work {
-            Work::Contend { contenders, names, floor } => {
+            Work::Contend { contenders, names, kind, floor } => {
                 let floor = if *floor {
                     Some(Arc::new(Mutex::new(self.store.floor(&self.url).await?)))
                 } else {
@@ -86,7 +86,7 @@ impl Task {
                 let mut tasks = JoinSet::new();
                 for &contender in contenders {
                     let name = contender % names;
-                    let lock = client.lock(format!("{}{name}", self.prefix))?;
+                    let lock = client.lock_of(*kind, format!("{}{name}", self.prefix))?;
                     let floor = floor.clone();
                     tasks.spawn(contend(lock, contender, name, floor, stop.clone()));
                 }

@@ -22,6 +22,10 @@ const PARTS: &[(&str, &[&str])] = &[
     ("requests", &["sqlite", "postgres", "mariadb", "redis", "redlock", "etcd", "zookeeper"]),
     ("held", &["memory", "sqlite", "postgres", "mariadb", "redis", "redlock", "etcd", "zookeeper"]),
     ("minority", &["redlock", "etcd", "zookeeper"]),
+    (
+        "kinds",
+        &["memory", "sqlite", "postgres", "mariadb", "redis", "redlock", "etcd", "zookeeper"],
+    ),
     ("crash", &["sqlite", "postgres", "mariadb", "redis", "redlock", "etcd", "zookeeper"]),
 ];
 
@@ -98,6 +102,11 @@ fn judge(part: &str, row: &Value) {
             let failed = count(row, "failed").is_some_and(|failed| failed > 0.0);
             assert!(median("time") > 0 || failed, "{row}");
         }
+        "kinds" if count(row, "locks/s").is_some() => {
+            let rate = |name: &str| count(row, name).is_some_and(|rate| rate > 0.0);
+            assert!(rate("reads/s") && rate("locks/s"), "{row}");
+        }
+        "kinds" => assert!(median("time") > 0 && median("floor") > 0, "{row}"),
         "held" => assert!(count(row, "lost") == Some(0.0), "{row}"),
         _ => assert!(median("time") > 0, "{row}"),
     }

@@ -1,4 +1,4 @@
-//! The answers that most readers look for: a table and a plot for each of three questions.
+//! The answers that most readers look for: a table for each of four questions, and a plot for most of them.
 
 use super::plot::{Bar, Plot};
 use super::table::{duration, head_of, line, number};
@@ -11,15 +11,14 @@ const NONE: &str = "–";
 /// A question, with what answers it.
 pub(super) struct Answer {
     pub(super) title: &'static str,
-    /// The file of the plot.
-    pub(super) name: &'static str,
     pub(super) table: String,
-    pub(super) plot: Plot,
+    /// The name of its file, and what it shows.
+    pub(super) plot: Option<(&'static str, Plot)>,
 }
 
-pub(super) fn all(rows: &[Row]) -> [Answer; 3] {
+pub(super) fn all(rows: &[Row]) -> [Answer; 4] {
     let rows = Figures(rows);
-    [free(&rows), contended(&rows), many(&rows)]
+    [free(&rows), contended(&rows), many(&rows), kinds(&rows)]
 }
 
 /// Which of the cases of a part.
@@ -166,14 +165,16 @@ fn free(rows: &Figures<'_>) -> Answer {
     ];
     Answer {
         title: "A lock that is free",
-        name: "free",
         table: rows.table(&head, of),
-        plot: Plot {
-            title: "Acquire and release of a free lock",
-            axis: "median, as a multiple of the floor",
-            floor: Some(1.0),
-            bars: rows.bars(Part::Pair, busy, Row::ratio, |ratio| ratio),
-        },
+        plot: Some((
+            "free",
+            Plot {
+                title: "Acquire and release of a free lock",
+                axis: "median, as a multiple of the floor",
+                floor: Some(1.0),
+                bars: rows.bars(Part::Pair, busy, Row::ratio, |ratio| ratio),
+            },
+        )),
     }
 }
 
@@ -196,14 +197,16 @@ fn contended(rows: &Figures<'_>) -> Answer {
     ];
     Answer {
         title: "A lock that others wait for",
-        name: "hand-over",
         table: rows.table(&head, of),
-        plot: Plot {
-            title: "From a release to the next holder, 10 waiting in 4 processes",
-            axis: "median, as a multiple of the floor",
-            floor: Some(1.0),
-            bars: rows.bars(Part::HandOver, Case::FewWaiters, Row::ratio, |ratio| ratio),
-        },
+        plot: Some((
+            "hand-over",
+            Plot {
+                title: "From a release to the next holder, 10 waiting in 4 processes",
+                axis: "median, as a multiple of the floor",
+                floor: Some(1.0),
+                bars: rows.bars(Part::HandOver, Case::FewWaiters, Row::ratio, |ratio| ratio),
+            },
+        )),
     }
 }
 
@@ -234,14 +237,40 @@ fn many(rows: &Figures<'_>) -> Answer {
     ];
     Answer {
         title: "Many at once",
-        name: "throughput",
         table: rows.table(&head, of),
-        plot: Plot {
-            title: "Grants of one name, 64 contenders in 4 processes",
-            axis: "grants per second",
-            floor: None,
-            bars: rows.bars(Part::Throughput, Case::First, rate, |rate| -rate),
-        },
+        plot: Some((
+            "throughput",
+            Plot {
+                title: "Grants of one name, 64 contenders in 4 processes",
+                axis: "grants per second",
+                floor: None,
+                bars: rows.bars(Part::Throughput, Case::First, rate, |rate| -rate),
+            },
+        )),
+    }
+}
+
+fn kinds(rows: &Figures<'_>) -> Answer {
+    const CASES: [&str; 6] = [
+        "free permit",
+        "free read",
+        "joined read",
+        "free write",
+        "hand-over of a permit",
+        "hand-over of a write",
+    ];
+    let of = |store| {
+        let case = |name| rows.ours(Part::Kinds, store, Case::Named(name));
+        let mut cells = CASES.map(|name| ratio(case(name))).to_vec();
+        let far = rows.ours(Part::Kinds, store, Case::Last);
+        cells.push(counted(far, "reads for a lock"));
+        cells
+    };
+    let head: Vec<_> = ["store"].into_iter().chain(CASES).chain(["reads, far away"]).collect();
+    Answer {
+        title: "Other kinds of lock, × an exclusive lock",
+        table: rows.table(&head, of),
+        plot: None,
     }
 }
 
@@ -276,16 +305,22 @@ mod tests {
                 .count("acquisitions/s", 40_000.0),
             row(Part::Throughput, "fast", "64 contenders, 4 processes, 1 names", 1, 1)
                 .count("acquisitions/s", 9000.0),
+            row(Part::Kinds, OURS, "free permit", 11, 10),
+            row(Part::Kinds, OURS, "hand-over of a write", 3, 2),
+            row(Part::Kinds, OURS, "8 processes, 3 ms away", 1, 1).count("reads for a lock", 5.0),
             row(Part::Held, OURS, "1000 held", 1, 1).count("client bytes each", 2048.0),
             row(Part::Held, OURS, "10000 held", 1, 1).count("client bytes each", 3072.0),
         ];
-        let [free, contended, many] = all(&rows);
+        let [free, contended, many, kinds] = all(&rows);
         let last = |answer: &Answer| answer.table.lines().last().unwrap().to_owned();
         assert_eq!(last(&free), "| Redis | 150 µs | 1.50 | 600 µs | 1.20 | 120 µs, rslock |");
         assert_eq!(last(&contended), "| Redis | 3 µs | 3.00 | 4 µs | 4.00 | 3 | – |");
         assert_eq!(last(&many), "| Redis | 4000 | – | – | 40000 | 3 | – |");
+        assert_eq!(last(&kinds), "| Redis | 1.10 | – | – | – | – | 1.50 | 5 |");
+        assert!(kinds.plot.is_none());
         let bars = |answer: &Answer| {
-            let bars = answer.plot.bars.iter();
+            let (_, plot) = answer.plot.as_ref().unwrap();
+            let bars = plot.bars.iter();
             bars.map(|bar| (bar.label.clone(), bar.value, bar.is_peer)).collect::<Vec<_>>()
         };
         let of = |label: &str, value, is_peer| (label.to_owned(), value, is_peer);

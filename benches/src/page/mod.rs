@@ -49,9 +49,13 @@ pub(crate) fn write(docs: &Path, files: &[PathBuf]) -> Done {
     let results = all.ok_or("no results")?;
     let mut figures = format!("\n{}\n", results.machine);
     for answer in answers::all(&results.rows) {
-        let (title, plot) = (answer.title, format!("performance/{}.svg", answer.name));
-        fs::write(docs.join(&plot), answer.plot.svg())?;
-        figures += &format!("\n### {title}\n\n{}\n![{title}]({plot})\n", answer.table);
+        let title = answer.title;
+        figures += &format!("\n### {title}\n\n{}", answer.table);
+        if let Some((name, plot)) = answer.plot {
+            let file = format!("performance/{name}.svg");
+            fs::write(docs.join(&file), plot.svg())?;
+            figures += &format!("\n![{title}]({file})\n");
+        }
     }
     replace(&docs.join("performance.md"), &format!("{figures}\n"))?;
     let capacity = capacity::table(&results.rows);

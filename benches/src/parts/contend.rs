@@ -7,12 +7,24 @@ use tokio::time::sleep;
 
 use super::Bench;
 use crate::Done;
+use crate::client::LockKind;
 use crate::process::now;
 use crate::results::Row;
 use crate::samples::{Samples, Spread};
 use crate::stores::Usage;
 use crate::task::{Turn, Work};
 use crate::worker::Worker;
+
+/// Who contends for how many names.
+#[derive(Clone, Copy)]
+pub(super) struct Contest {
+    pub(super) processes: u32,
+    pub(super) contenders: u32,
+    pub(super) names: u32,
+    pub(super) kind: LockKind,
+    /// Whether whoever holds a lock measures the floor of a hand-over.
+    pub(super) floor: bool,
+}
 
 /// From the call of `release` to the return of the next holder's `acquire`. The one that has
 /// released queues again, so that as many wait as before.
@@ -24,7 +36,14 @@ pub(super) async fn hand_overs(bench: &mut Bench<'_>) -> Done<Vec<Row>> {
             continue;
         }
         for &waiters in bench.plan.waiters {
-            let seen = contend(bench, processes, waiters + 1, 1, true).await?;
+            let contest = Contest {
+                processes,
+                contenders: waiters + 1,
+                names: 1,
+                kind: LockKind::Exclusive,
+                floor: true,
+            };
+            let seen = contend(bench, contest).await?;
             let row = bench.row(format!("{waiters} waiting, {processes} processes"));
             let floors = seen.turns.iter().filter(|turn| turn.floor.is_some()).count() as f64;
             let requests = seen.requests.zip(of_floor).map(|(all, each)| all - floors * each);
@@ -42,8 +61,10 @@ pub(super) async fn throughput(bench: &mut Bench<'_>) -> Done<Vec<Row>> {
     let mut rows = Vec::new();
     for names in [1, contenders] {
         let case = format!("{contenders} contenders, {processes} processes, {names} names");
-        let seen = contend(bench, processes, contenders, names, false).await?;
-        let row = bench.row(case).count("acquisitions/s", seen.turns.len() as f64 / seen.seconds);
+        let kind = LockKind::Exclusive;
+        let contest = Contest { processes, contenders, names, kind, floor: false };
+        let seen = contend(bench, contest).await?;
+        let row = bench.row(case).count("acquisitions/s", seen.rate());
         let (fewest, most) = seen.shares(contenders);
         let row = row
             .count("fewest of a fair share, %", fewest)
@@ -71,7 +92,7 @@ async fn requests_of_floor(bench: &mut Bench<'_>) -> Done<Option<f64>> {
 }
 
 /// What was seen within the measured time.
-struct Seen {
+pub(super) struct Seen {
     seconds: f64,
     /// In the order of the grants.
     turns: Vec<Turn>,
@@ -82,19 +103,13 @@ struct Seen {
     cpu: Option<f64>,
 }
 
-async fn contend(
-    bench: &mut Bench<'_>,
-    processes: u32,
-    contenders: u32,
-    names: u32,
-    floor: bool,
-) -> Done<Seen> {
+pub(super) async fn contend(bench: &mut Bench<'_>, contest: Contest) -> Done<Seen> {
     let time = bench.plan.time;
     // One name is handed over, which takes two turns.
-    let fewest = if names == 1 { 2 } else { 1 };
+    let fewest = if contest.names == 1 { 2 } else { 1 };
     // Some peers need many tries, and some stores a while on a busy machine.
     for time in [time, time * 10] {
-        let seen = contend_for(bench, time, processes, contenders, names, floor).await?;
+        let seen = contend_for(bench, time, contest).await?;
         if seen.turns.len() >= fewest {
             return Ok(seen);
         }
@@ -102,20 +117,14 @@ async fn contend(
     Err(format!("the lock was not granted {fewest} times within {:?}", time * 10).into())
 }
 
-async fn contend_for(
-    bench: &mut Bench<'_>,
-    time: Duration,
-    processes: u32,
-    contenders: u32,
-    names: u32,
-    floor: bool,
-) -> Done<Seen> {
-    let task = bench.task(Work::Contend { contenders: Vec::new(), names, floor });
+async fn contend_for(bench: &mut Bench<'_>, time: Duration, contest: Contest) -> Done<Seen> {
+    let Contest { processes, contenders, names, kind, floor } = contest;
+    let task = bench.task(Work::Contend { contenders: Vec::new(), names, kind, floor });
     let mut workers = Vec::new();
     for process in 0..processes.min(contenders) {
         let mut task = task.clone();
         let own = (0..contenders).filter(|contender| contender % processes == process).collect();
-        task.work = Work::Contend { contenders: own, names, floor };
+        task.work = Work::Contend { contenders: own, names, kind, floor };
         workers.push(Worker::start(&task).await?.0);
     }
     // Until everybody waits.
@@ -147,6 +156,11 @@ impl Seen {
             requests: after.requests_since(before),
             cpu: after.cpu_since(before),
         }
+    }
+
+    /// Acquisitions a second.
+    pub(super) fn rate(&self) -> f64 {
+        self.turns.len() as f64 / self.seconds
     }
 
     fn told(&self, row: Row, requests: Option<f64>) -> Row {

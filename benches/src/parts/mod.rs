@@ -3,6 +3,7 @@
 mod contend;
 mod crash;
 mod held;
+mod kinds;
 mod minority;
 mod pair;
 mod requests;
@@ -33,6 +34,8 @@ pub(crate) struct Plan {
     pub(crate) held: &'static [u32],
     /// Until locks that were taken together are renewed at their usual pace.
     pub(crate) settle: Duration,
+    /// The processes that read one name, or lock it.
+    pub(crate) readers: u32,
     /// The locks of the client that is killed, and their ttl.
     pub(crate) crashed: (u32, Duration),
 }
@@ -49,6 +52,7 @@ impl Plan {
             contenders: 64,
             held: &[1000, 10_000],
             settle: Duration::from_secs(12),
+            readers: 8,
             crashed: (5000, Duration::from_secs(10)),
         }
     }
@@ -65,6 +69,7 @@ impl Plan {
             contenders: 8,
             held: &[100],
             settle: Duration::from_millis(200),
+            readers: 2,
             crashed: (50, Duration::from_secs(2)),
         }
     }
@@ -93,7 +98,7 @@ impl Part {
             Self::Pair | Self::HandOver => library != Library::Cohort,
             // Without servers there is nothing to count.
             Self::Requests => library == Library::Distlock && store.is_shared(),
-            Self::Held => library == Library::Distlock,
+            Self::Held | Self::Kinds => library == Library::Distlock,
             Self::Minority => {
                 library == Library::Distlock
                     && matches!(store, Store::Redlock | Store::Etcd | Store::Zookeeper)
@@ -114,6 +119,7 @@ impl Bench<'_> {
             Part::Held => held::measure(self).await,
             Part::Minority => minority::measure(self).await,
             Part::Crash => crash::measure(self).await,
+            Part::Kinds => kinds::measure(self).await,
         }
     }
 

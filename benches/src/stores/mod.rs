@@ -1,6 +1,7 @@
 //! The stores, with what is measured beside a lock on each of them.
 
 mod etcd;
+pub(crate) mod far;
 mod mariadb;
 mod memory;
 mod postgres;

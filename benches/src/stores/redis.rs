@@ -50,8 +50,11 @@ impl Subject for Redis {
             servers => {
                 let hosts =
                     servers.iter().map(|server| server.url().trim_start_matches("redis://"));
-                // Nobody holds a lock on new nodes.
-                format!("redlock://{}?lock_bootstrap=now", hosts.collect::<Vec<_>>().join(","))
+                // Nobody holds a lock on new nodes. They have a name, since some clients reach them over a link.
+                format!(
+                    "redlock://{}?lock_quorum_name=bench&lock_bootstrap=now",
+                    hosts.collect::<Vec<_>>().join(",")
+                )
             }
         }
     }
