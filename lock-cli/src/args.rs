@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
@@ -162,10 +163,14 @@ impl Cli {
 #[derive(Debug, Args)]
 pub(crate) struct StoreArgs {
     /// The store of the locks, such as sqlite:///var/lib/app/locks.db. Default: $DISTLOCK_STORE,
-    /// else an SQLite file in your state directory. Put a URL with a password in the variable:
-    /// other users can see command lines
-    #[arg(long, value_name = "URL")]
+    /// else an SQLite file in your state directory. Do not write a password here: other users can
+    /// see command lines
+    #[arg(long, value_name = "URL", conflicts_with = "store_file")]
     pub(crate) store: Option<String>,
+    /// A file that holds the URL of the store, for a URL with a password. Default:
+    /// $DISTLOCK_STORE_FILE
+    #[arg(long, value_name = "FILE")]
+    pub(crate) store_file: Option<PathBuf>,
     /// Print JSON: results on standard output; the events of `run`, and errors, on standard error
     #[arg(long)]
     pub(crate) json: bool,
@@ -236,6 +241,9 @@ pub(crate) struct RunArgs {
     /// one that runs
     #[arg(long, value_enum, value_name = "WHAT", default_value = "term")]
     pub(crate) on_lost: OnLost,
+    /// Let the command inherit $DISTLOCK_STORE even if it has a password, and $DISTLOCK_LEASE
+    #[arg(long)]
+    pub(crate) pass_store: bool,
     /// Whether a second name comes after `-c LINE`, where `sh` has arguments.
     #[arg(skip)]
     pub(crate) name_after_line: bool,
