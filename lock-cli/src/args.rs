@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -178,10 +179,14 @@ fn with_hint(mut error: clap::Error) -> clap::Error {
 #[derive(Debug, Args)]
 pub(crate) struct StoreArgs {
     /// The URL of the store, such as sqlite:///var/lib/app/locks.db. Default: $DISTLOCK_STORE, or an
-    /// SQLite file in your state directory. Put a URL with a password in the variable: other users
-    /// can see command lines
-    #[arg(long, value_name = "URL")]
+    /// SQLite file in your state directory. Do not write a password here: other users can see
+    /// command lines
+    #[arg(long, value_name = "URL", conflicts_with = "store_file")]
     pub(crate) store: Option<String>,
+    /// A file that holds the URL of the store, for a URL with a password. Default:
+    /// $DISTLOCK_STORE_FILE
+    #[arg(long, value_name = "FILE")]
+    pub(crate) store_file: Option<PathBuf>,
     /// Print JSON: results on standard output; the events of `run`, and errors, on standard error
     #[arg(long)]
     pub(crate) json: bool,
@@ -251,6 +256,9 @@ pub(crate) struct RunArgs {
     /// What to do with the command when the lock is lost: another copy may already be running
     #[arg(long, value_enum, value_name = "WHAT", default_value = "term")]
     pub(crate) on_lost: OnLost,
+    /// Let the command inherit $DISTLOCK_STORE even if it has a password, and $DISTLOCK_LEASE
+    #[arg(long)]
+    pub(crate) pass_store: bool,
     /// Whether a second name comes after `-c LINE`, where `sh` has arguments.
     #[arg(skip)]
     pub(crate) name_after_line: bool,

@@ -22,6 +22,7 @@ mod output;
 mod run;
 mod signals;
 mod store;
+mod store_url;
 
 /// The subcommands besides `run`.
 mod commands {

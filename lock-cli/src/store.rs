@@ -1,9 +1,5 @@
 //! Choosing the store, and opening it.
 
-use std::ffi::OsString;
-use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use distlock::{Error, ErrorKind, Lock, Locks};
@@ -13,9 +9,7 @@ use crate::args::StoreArgs;
 use crate::exit::ExitError;
 use crate::output::short;
 use crate::signals::until_signal;
-
-/// The variable with the store's URL if `--store` is not given.
-const VARIABLE: &str = "DISTLOCK_STORE";
+use crate::store_url;
 
 /// How long a read-only command waits for the connection to close.
 const CLOSE: Duration = Duration::from_secs(1);
@@ -41,13 +35,13 @@ impl OpenStore {
         Ok(store)
     }
 
-    /// Opens the store from `--store`, else from the environment, else the file in the user's state
+    /// Opens the store that the options or the environment name, else the file in the user's state
     /// directory. Without a `limit` it takes as long as the store's own limits allow.
     pub(crate) async fn open_any(
         args: &StoreArgs,
         limit: Option<Duration>,
     ) -> Result<Self, ExitError> {
-        let (url, origin) = choose(args.store.as_deref(), |name| std::env::var_os(name))?;
+        let (url, origin) = store_url::choose(args, |name| std::env::var_os(name))?;
         let connecting = distlock::connect(&url);
         let connected = match limit {
             None => connecting.await,
@@ -85,7 +79,7 @@ impl OpenStore {
     /// The URL of the store that the options name. It may contain a password.
     #[cfg(feature = "conformance")]
     pub(crate) fn url(args: &StoreArgs) -> Result<String, ExitError> {
-        choose(args.store.as_deref(), |name| std::env::var_os(name)).map(|(url, _)| url)
+        store_url::choose(args, |name| std::env::var_os(name)).map(|(url, _)| url)
     }
 
     /// A name that no lock has, for a lock of this program's own.
@@ -148,106 +142,4 @@ fn explain(error: Error, origin: &str) -> ExitError {
         _ => return error.into(),
     };
     ExitError::from(error).with_hint(hint)
-}
-
-/// The URL of the store and where it came from.
-fn choose(
-    option: Option<&str>,
-    variable: impl Fn(&str) -> Option<OsString>,
-) -> Result<(String, String), ExitError> {
-    if let Some(url) = option {
-        return Ok((url.to_owned(), "--store".to_owned()));
-    }
-    if let Some(url) = variable(VARIABLE).filter(|url| !url.is_empty()) {
-        return match url.into_string() {
-            Ok(url) => Ok((url, format!("${VARIABLE}"))),
-            Err(_) => Err(ExitError::config(format!("${VARIABLE} is not valid UTF-8"))),
-        };
-    }
-    if !cfg!(feature = "sqlite") {
-        return Err(ExitError::config(format!(
-            "no store is given, and this build has no SQLite for the default store: pass --store or set ${VARIABLE}"
-        )));
-    }
-    let folder = state_folder(variable)?;
-    make_folder(&folder)?;
-    let file = folder.join("locks.db");
-    Ok((sqlite_url(&file)?, format!("the default, {}", file.display())))
-}
-
-/// `$XDG_STATE_HOME/distlock`, else `~/.local/state/distlock`. The XDG base directory specification
-/// says that a relative path there is to be ignored.
-fn state_folder(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, ExitError> {
-    let path = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let state =
-        path("XDG_STATE_HOME").or_else(|| path("HOME").map(|home| home.join(".local/state")));
-    state.map(|state| state.join("distlock")).ok_or_else(|| {
-        ExitError::config(format!(
-            "no store is given, and the default needs $XDG_STATE_HOME or $HOME: pass --store or set ${VARIABLE}"
-        ))
-    })
-}
-
-fn make_folder(folder: &Path) -> Result<(), ExitError> {
-    DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|error| {
-        ExitError::new(
-            crate::exit::code::UNAVAILABLE,
-            "unavailable",
-            format!("cannot create {} for the default store: {error}", folder.display()),
-        )
-        .with_hint(format!("create it yourself, pass --store, or set ${VARIABLE}"))
-    })
-}
-
-/// A URL in which no part of the path can be mistaken for a parameter.
-fn sqlite_url(file: &Path) -> Result<String, ExitError> {
-    let path = file.to_str().ok_or_else(|| {
-        ExitError::config(format!(
-            "the state directory {} is not UTF-8: pass --store or set ${VARIABLE}",
-            file.display()
-        ))
-    })?;
-    let mut url = "sqlite://".to_owned();
-    for byte in path.bytes() {
-        if byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte) {
-            url.push(char::from(byte));
-        } else {
-            url.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    Ok(url)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn environment<'a>(pairs: &'a [(&str, &str)]) -> impl Fn(&str) -> Option<OsString> + 'a {
-        |name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| OsString::from(value))
-    }
-
-    #[test]
-    fn the_option_wins_over_the_variable() {
-        let set = [(VARIABLE, "memory://b")];
-        assert_eq!(choose(Some("memory://a"), environment(&set)).unwrap().0, "memory://a");
-        assert_eq!(choose(None, environment(&set)).unwrap().0, "memory://b");
-    }
-
-    #[test]
-    fn the_state_folder_is_where_xdg_says() {
-        let both = [("XDG_STATE_HOME", "/s"), ("HOME", "/h")];
-        assert_eq!(state_folder(environment(&both)).unwrap(), Path::new("/s/distlock"));
-        let relative = [("XDG_STATE_HOME", "s"), ("HOME", "/h")];
-        assert_eq!(
-            state_folder(environment(&relative)).unwrap(),
-            Path::new("/h/.local/state/distlock")
-        );
-        assert!(state_folder(environment(&[])).is_err());
-    }
-
-    #[test]
-    fn a_path_stays_a_path() {
-        let url = sqlite_url(Path::new("/a b/c?d#e%f/ü.db")).unwrap();
-        assert_eq!(url, "sqlite:///a%20b/c%3Fd%23e%25f/%C3%BC.db");
-    }
 }

@@ -19,6 +19,7 @@
 //! - `postgres` — its `statements`, notifications in `listener`, poolers in `pooler`; opening a connection, and for
 //!   which locks one statement less is enough, in `server`
 //! - `mysql` — its `statements` and `renewals`
+//! - `fence` — a token compared in the transaction of the caller, on the data's own database
 //! - `mutants` — known mistakes in statements, for the tests of the tests
 //! - `fuzz` — rows that nobody has written
 #![cfg_attr(
@@ -29,6 +30,7 @@
 mod backend;
 mod config;
 mod engine;
+pub mod fence;
 #[cfg(test)]
 mod fuzz;
 #[cfg(distlock_mutants)]

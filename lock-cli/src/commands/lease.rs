@@ -14,7 +14,7 @@ use crate::run::waiting::{self, StoreSession};
 use crate::store::OpenStore;
 
 /// The variable with the lease if the command line has none.
-const VARIABLE: &str = "DISTLOCK_LEASE";
+pub(crate) const VARIABLE: &str = "DISTLOCK_LEASE";
 /// How a lease begins.
 const BEGIN: &str = "distlock1.";
 /// Longer than any lease.

@@ -237,3 +237,51 @@ fn a_second_signal_ends_the_clean_up_too() {
     drop(frozen);
     holder.stop();
 }
+
+/// A URL of this store that has an `@`, as one with a password has.
+fn with_password(bench: &Bench) -> String {
+    std::fs::create_dir(bench.path("a@b")).expect("a folder");
+    format!("sqlite://{}", bench.path("a%40b/locks.db").display()).replace("%40", "@")
+}
+
+#[test]
+fn the_command_does_not_inherit_a_password_or_a_lease() {
+    let bench = Bench::new();
+    let secret = with_password(&bench);
+    let file = bench.path("url");
+    std::fs::write(&file, format!("{}\n", bench.url())).unwrap();
+    let script = "env | grep -c -e '^DISTLOCK_STORE=' -e '^DISTLOCK_LEASE='; distlock list";
+    let run = |url: Option<&str>, options: &[&str]| {
+        let args = [&["run", "a"][..], options, &["--", "sh", "-c", script]].concat();
+        let mut command = bench.distlock(args);
+        command.env("DISTLOCK_LEASE", "distlock1.x").env_remove("DISTLOCK_STORE");
+        match url {
+            Some(url) => command.env("DISTLOCK_STORE", url),
+            None => command.env("DISTLOCK_STORE_FILE", &file),
+        };
+        finish(command.spawn().unwrap(), SOON)
+    };
+    // What the command cannot see does not become the default store.
+    run(Some(&secret), &[]).is(78).printing("0\n").saying(["kept the URL", "--pass-store"]);
+    let shown = run(Some(&secret), &["--pass-store"]).is(0).stdout;
+    assert!(shown.starts_with("2\n") && shown.contains("\na "), "{shown}");
+    // Where there is no password, or only a file's name, the command has the store.
+    for url in [Some(bench.url()), None] {
+        let shown = run(url.as_deref(), &[]).is(0).stdout;
+        let seen = if url.is_some() { "1\n" } else { "0\n" };
+        assert!(shown.starts_with(seen) && shown.contains("\na "), "{shown}");
+    }
+}
+
+#[test]
+fn the_store_can_come_from_a_file() {
+    let bench = Bench::new();
+    let file = bench.path("url");
+    std::fs::write(&file, format!("{}\n", bench.url())).unwrap();
+    let option = format!("--store-file={}", file.display());
+    bench.done(["run", "a", &option, "--", "distlock", "status", "a", "-q"]).is(0);
+    std::fs::write(&file, "redis://:secret@[\n").unwrap();
+    let done = bench.done(["list", &option]).is(78).saying(["--store-file"]);
+    assert!(!done.stderr.contains("secret"), "{done:?}");
+    bench.done(["list", &option, "--store", "memory://"]).is(64);
+}

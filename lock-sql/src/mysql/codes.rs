@@ -5,11 +5,13 @@
 
 use lock_core::ErrorKind::{Config, Denied, Store, Unavailable};
 
+use sqlx::mysql::MySqlDatabaseError;
+
 use crate::engine::wire::errors::{CodeRule, Damage, FailureRemedy, rules};
 
 const NOT_NOW: &str = "{at} is not accepting requests at the moment, or has too many connections";
 
-pub(super) const RULES: &[CodeRule] = rules! {
+pub(crate) const RULES: &[CodeRule] = rules! {
     // A statement that must be prepared again. Closing the connection also clears the driver's
     // cache.
     &["1243", "1615"] => contended().damages(Damage::Connection);
@@ -68,3 +70,9 @@ pub(super) const RULES: &[CodeRule] = rules! {
         "{table} refused the statement: it was changed while it was in use, or has an extra constraint or trigger; create it with\n{create};";
     &["*"] => fails(Store).unknown(): "{at} refused the statement (error {code})";
 };
+
+/// The server's code for what went wrong, if it has answered.
+pub(crate) fn code(error: &sqlx::Error) -> Option<String> {
+    let error = error.as_database_error()?.try_downcast_ref::<MySqlDatabaseError>()?;
+    Some(error.number().to_string())
+}

@@ -27,6 +27,7 @@ pub(crate) mod statements;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use codes::{RULES, code};
 pub use config::MYSQL_PARAMETERS;
 pub(crate) use config::MySqlTarget;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lock_core::{Error, ErrorKind, FencingToken, Result, async_trait};
 use lock_kit::server::MinimumVersion;
-use sqlx::mysql::{MySqlArguments, MySqlConnection, MySqlDatabaseError, MySqlRow};
+use sqlx::mysql::{MySqlArguments, MySqlConnection, MySqlRow};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection as _, Executor, MySql, Row as _};
 
 use crate::engine::table::creation::ensure_once;
@@ -151,8 +151,7 @@ impl SqlDriver for MySqlServer {
     }
 
     fn code(&self, error: &sqlx::Error) -> Option<String> {
-        let error = error.as_database_error()?.try_downcast_ref::<MySqlDatabaseError>()?;
-        Some(error.number().to_string())
+        super::codes::code(error)
     }
 }
 

@@ -2,6 +2,8 @@
 
 use lock_core::ErrorKind::{Config, Denied, Store, Unavailable, Unsupported};
 
+use sqlx::postgres::PgDatabaseError;
+
 use crate::engine::wire::errors::{CodeRule, Damage, FailureRemedy, rules};
 
 /// The connection's prepared statements are gone: a pooler passes each message to another server
@@ -13,7 +15,7 @@ pub(super) const ENDED: &str = "ended";
 /// No code of the server: a plan that the table's owner has made obsolete stays with its connection.
 pub(super) const STALE_PLAN: &str = "stale plan";
 
-pub(super) const RULES: &[CodeRule] = rules! {
+pub(crate) const RULES: &[CodeRule] = rules! {
     // Serialisation failure, deadlock, lock_timeout.
     &["40001", "40P01", "55P03"] => contended();
     // An insert that took too long: see `ACQUIRE_OR_QUEUE`.
@@ -54,3 +56,9 @@ pub(super) const RULES: &[CodeRule] = rules! {
         "{at} refused the write: a constraint or trigger was added to {table}";
     &["*"] => fails(Store): "{at} refused the statement (SQLSTATE {code})";
 };
+
+/// The server's code for what went wrong, if it has answered.
+pub(crate) fn code(error: &sqlx::Error) -> Option<String> {
+    let error = error.as_database_error()?.try_downcast_ref::<PgDatabaseError>()?;
+    Some(error.code().to_owned())
+}

@@ -31,6 +31,7 @@ mod pooler;
 pub(crate) mod server;
 pub(crate) mod statements;
 
+pub(crate) use codes::{RULES, code};
 pub use config::{POSTGRES_PARAMETERS, Pooler};
 pub(crate) use config::{PostgresTarget, SCHEMA};
 

@@ -326,8 +326,7 @@ impl SqlDriver for SqliteFile {
 
     /// The primary code, which is the low byte; the full code where that says too little.
     fn code(&self, error: &sqlx::Error) -> Option<String> {
-        let code: i32 = error.as_database_error()?.code()?.parse().ok()?;
-        Some(if code == CONSTRAINT_DATATYPE { code } else { code & 0xff }.to_string())
+        code(error)
     }
 
     fn failure(&self, error: sqlx::Error, sent: bool) -> StatementFailure {
@@ -336,6 +335,12 @@ impl SqlDriver for SqliteFile {
             code => self.table.names.failure(code, error, sent),
         }
     }
+}
+
+/// The primary result code, but for the one that needs more.
+pub(crate) fn code(error: &sqlx::Error) -> Option<String> {
+    let code: i32 = error.as_database_error()?.code()?.parse().ok()?;
+    Some(if code == CONSTRAINT_DATATYPE { code } else { code & 0xff }.to_string())
 }
 
 /// The types that our statements can return; any other counts as NULL.

@@ -30,7 +30,9 @@ pub use config::SQLITE_PARAMETERS;
 pub(crate) use config::SqliteTarget;
 use connections::FileConnections;
 use database::SqliteFile;
+pub(crate) use database::code;
 use statements::NAME;
+pub(crate) use statements::RULES;
 
 #[async_trait]
 impl SqlTarget for SqliteTarget {

@@ -181,7 +181,7 @@ pub(super) const CONSTRAINT_DATATYPE: i32 = 3091;
 pub(super) const CANTOPEN: &str = "14";
 pub(super) const READONLY: &str = "8";
 
-const RULES: &[CodeRule] = rules! {
+pub(crate) const RULES: &[CodeRule] = rules! {
     // BUSY, LOCKED; PROTOCOL: too many clients were starting to read the log; SCHEMA: the table was
     // changed while the statement was prepared.
     &["5", "6", "15", "17"] => contended();

@@ -5,6 +5,8 @@
 #[path = "../common/mod.rs"]
 mod common;
 #[cfg(all(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+mod fences;
+#[cfg(all(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod golden;
 #[path = "../looks/mod.rs"]
 mod looks;

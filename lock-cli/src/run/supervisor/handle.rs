@@ -21,8 +21,10 @@ use tokio::sync::mpsc;
 use super::descendants::{Process, kill_all, marked};
 use super::protocol::{self, Messages, SupervisorOrder, SupervisorReport};
 use crate::args::RunArgs;
+use crate::commands::lease;
 use crate::exit::ExitError;
 use crate::signals::{FORWARDED, Signals, interrupted};
+use crate::store_url;
 
 /// How long the supervisor may take to start, and to end after its last report.
 const STARTING: Duration = Duration::from_secs(10);
@@ -164,6 +166,11 @@ fn supervise(args: &RunArgs, socket: &str, shared_group: bool) -> Command {
         command.arg("--shared-group");
     } else {
         command.process_group(0);
+    }
+    if !args.pass_store {
+        // The supervisor passes its environment on to the command, and anyone of its user can read both.
+        store_url::withhold(&mut command);
+        command.env_remove(lease::VARIABLE);
     }
     command.arg("--").args(args.argv());
     command
