@@ -149,7 +149,8 @@ pub async fn admit_token<D: FencedDatabase>(
 }
 
 fn stale(key: &LockKey, token: FencingToken, seen: i64) -> Error {
-    let text = format!("fencing token {token} is stale: a holder with {seen} was admitted");
+    let text =
+        format!("fencing token {token} of {key} is stale: a holder with {seen} was admitted");
     Error::new(ErrorKind::Lost(LostReason::Taken), text).for_key(key)
 }
 

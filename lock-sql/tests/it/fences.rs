@@ -30,7 +30,7 @@ fn assert_overtaken(answer: Result<(), Error>, words: &[&str]) {
 /// What holds on every database: `$start` makes a server and a pool, `$begin` begins a transaction.
 macro_rules! fences {
     ($start:path, $begin:literal) => {
-        async fn pool() -> (impl Drop, Pool<Database>) {
+        async fn pool() -> (Server, Pool<Database>) {
             let (server, pool) = $start().await;
             create_table(&pool).await.unwrap();
             // Anyone may call it again.
@@ -92,7 +92,7 @@ macro_rules! fences {
             let mut tx = begin(&pool).await;
             admit(&mut tx, &paused).await.unwrap();
             tx.commit().await.unwrap();
-            locks.force_release("stock", None).await.unwrap();
+            locks.force_release_any("stock").await.unwrap();
             let next = lock.acquire().await.unwrap();
             let mut tx = begin(&pool).await;
             admit(&mut tx, &next).await.unwrap();
@@ -215,10 +215,11 @@ mod postgres {
     use sqlx::postgres::PgPoolOptions;
 
     type Database = sqlx::Postgres;
+    type Server = PostgresServer;
     type Transaction = sqlx::Transaction<'static, Database>;
     const LONG_AGO: &str = "now() - interval '1 hour'";
 
-    async fn start() -> (PostgresServer, Pool<Database>) {
+    async fn start() -> (Server, Pool<Database>) {
         let server = server().await;
         let pool = PgPoolOptions::new().max_connections(8).acquire_timeout(LONG);
         let pool = pool.connect(server.url()).await.unwrap();
@@ -289,10 +290,11 @@ mod mysql {
     use sqlx::mysql::MySqlPoolOptions;
 
     type Database = sqlx::MySql;
+    type Server = MariaDbServer;
     type Transaction = sqlx::Transaction<'static, Database>;
     const LONG_AGO: &str = "CURRENT_TIMESTAMP - INTERVAL 1 HOUR";
 
-    async fn start() -> (MariaDbServer, Pool<Database>) {
+    async fn start() -> (Server, Pool<Database>) {
         let server = server().await;
         let pool = MySqlPoolOptions::new().max_connections(8).acquire_timeout(LONG);
         let pool = pool.connect(server.url()).await.unwrap();
@@ -318,10 +320,11 @@ mod sqlite {
     use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
 
     type Database = sqlx::Sqlite;
+    type Server = tempfile::TempDir;
     type Transaction = sqlx::Transaction<'static, Database>;
     const LONG_AGO: &str = "unixepoch() - 3600";
 
-    async fn start() -> (tempfile::TempDir, Pool<Database>) {
+    async fn start() -> (Server, Pool<Database>) {
         let folder = tempfile::tempdir().unwrap();
         let file = SqliteConnectOptions::new().filename(folder.path().join("data.db"));
         let file = file.create_if_missing(true).busy_timeout(LONG);
