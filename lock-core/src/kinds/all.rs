@@ -8,7 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use tokio_util::sync::CancellationToken;
 
-use super::calls::{all, any};
+use super::calls::all;
+use super::{rules, settings};
 use crate::keeper::{Client, Patience};
 use crate::{
     ClockInstant, Effect, Error, ErrorKind, FencingToken, Held, Lock, LockGuard, LockKey,
@@ -36,10 +37,8 @@ impl Locks {
     /// [`InvalidInput`](ErrorKind::InvalidInput) for a bad [name](Self::named), and unless there are
     /// 1 to 64 different ones.
     pub fn all<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> Result<LockSet> {
-        let mut locks: Vec<_> =
-            names.into_iter().map(|name| self.named(name)).collect::<Result<_>>()?;
-        locks.sort_by(|one, other| one.key().cmp(other.key()));
-        locks.dedup_by(|one, other| one.key() == other.key());
+        let locks = names.into_iter().map(|name| self.named(name)).collect::<Result<_>>()?;
+        let locks = rules::in_order(locks);
         match locks.len() {
             1..=LockSet::MOST_NAMES => Ok(LockSet { client: Arc::clone(&self.0), locks }),
             0 => Err(Error::invalid("a set of locks has no name: give it at least one")),
@@ -100,37 +99,24 @@ impl LockSet {
         self
     }
 
-    /// As [`Lock::ttl`]. The locks that are taken first are renewed while the others are waited for.
-    pub fn ttl(self, ttl: Duration) -> Self {
-        self.each(|lock| lock.ttl(ttl))
-    }
-
-    /// As [`Lock::lock_delay`].
-    pub fn lock_delay(self, delay: Duration) -> Self {
-        self.each(|lock| lock.lock_delay(delay))
-    }
-
-    /// As [`Lock::renew_every`].
-    pub fn renew_every(self, every: Duration) -> Self {
-        self.each(|lock| lock.renew_every(every))
-    }
-
-    /// As [`Lock::no_renew`]. The TTL of each lock counts from its own grant, so the wait for the
-    /// others uses it up: if it ends first, the acquisition fails.
-    pub fn no_renew(self) -> Self {
-        self.each(Lock::no_renew)
-    }
-
-    /// As [`Lock::max_hold`]. It counts from the grant of the first lock, and so includes the wait
-    /// for the others: if it ends first, the acquisition fails.
-    pub fn max_hold(self, limit: Duration) -> Self {
-        self.each(|lock| lock.max_hold(limit))
+    settings! {
+        /// As [`Lock::ttl`]. The locks that are taken first are renewed while the others are waited for.
+        ttl(ttl: Duration);
+        /// As [`Lock::lock_delay`].
+        lock_delay(delay: Duration);
+        /// As [`Lock::renew_every`].
+        renew_every(every: Duration);
+        /// As [`Lock::no_renew`]. The TTL of each lock counts from its own grant, so the wait for the
+        /// others uses it up: if it ends first, the acquisition fails.
+        no_renew();
+        /// As [`Lock::max_hold`]. It counts from the grant of the first lock, and so includes the wait
+        /// for the others: if it ends first, the acquisition fails.
+        max_hold(limit: Duration);
     }
 
     /// As [`Lock::label`].
     pub fn label(self, label: impl AsRef<str>) -> Self {
-        let label = label.as_ref();
-        self.each(|lock| lock.label(label))
+        self.each(|lock| lock.label(&label))
     }
 
     /// The locks, in the order in which they are taken.
@@ -315,75 +301,51 @@ impl LockSet {
     }
 
     async fn take(&self, patience: Patience) -> Result<LockSetGuard> {
-        let mut guards = Guards::default();
-        for lock in &self.locks {
-            let signal = guards.held().lost();
-            let next = tokio::select! {
-                biased;
-                next = self.take_next(lock, &guards, patience) => next,
-                (key, reason) = signal.wait() => {
-                    Err(self.client.describe(Error::lost(reason), Operation::Acquire, &key))
-                }
-            };
-            match next {
-                Ok(guard) => guards.0.push(guard),
-                Err(error) => {
-                    guards.release().await;
-                    return Err(error);
-                }
+        let mut guards = Vec::new();
+        match self.take_each(&mut guards, patience).await {
+            Ok(held) => Ok(LockSetGuard { held, guards, client: Arc::clone(&self.client) }),
+            Err(error) => {
+                release(guards).await;
+                Err(error)
             }
         }
-        let held = guards.held();
+    }
+
+    async fn take_each(&self, guards: &mut Vec<LockGuard>, patience: Patience) -> Result<HeldSet> {
+        let failed = |error, key: &LockKey| self.client.describe(error, Operation::Acquire, key);
+        let mut held = HeldSet::of(guards);
+        for lock in &self.locks {
+            // A request that has no time for its answer would blame the store.
+            if let Patience::Until(deadline) = patience
+                && !guards.is_empty()
+                && self.client.clock.now() >= deadline
+            {
+                let text = "the locks before it have taken all of the time";
+                return Err(failed(Error::new(ErrorKind::NotAcquired, text), lock.key()));
+            }
+            let signal = held.lost();
+            let next = tokio::select! {
+                biased;
+                next = lock.take(patience) => next?,
+                (key, reason) = signal.wait(), if !guards.is_empty() => {
+                    return Err(failed(Error::lost(reason), &key));
+                }
+            };
+            guards.insert(0, next);
+            held = HeldSet::of(guards);
+        }
         // Where the last lock was there at once, nobody has waited for the signal.
-        if let Some((key, reason)) = held.lost().loss() {
-            guards.release().await;
-            return Err(self.client.describe(Error::lost(reason), Operation::Acquire, &key));
+        match held.lost().loss() {
+            Some((key, reason)) => Err(failed(Error::lost(reason), &key)),
+            None => Ok(held),
         }
-        Ok(LockSetGuard { held, guards, client: Arc::clone(&self.client) })
-    }
-
-    async fn take_next(
-        &self,
-        lock: &Lock,
-        guards: &Guards,
-        patience: Patience,
-    ) -> Result<LockGuard> {
-        // A request that has no time for its answer would blame the store.
-        if let Patience::Until(deadline) = patience
-            && !guards.0.is_empty()
-            && self.client.clock.now() >= deadline
-        {
-            let text = "the locks before it have taken all of the time";
-            let error = Error::new(ErrorKind::NotAcquired, text);
-            return Err(self.client.describe(error, Operation::Acquire, lock.key()));
-        }
-        lock.take(patience).await
     }
 }
 
-/// The guards of a set, in the order in which they were taken. They are given up in reverse: whoever
-/// waits for the first of them then finds the others free.
-#[derive(Debug, Default)]
-struct Guards(Vec<LockGuard>);
-
-impl Guards {
-    fn held(&self) -> HeldSet {
-        HeldSet(self.0.iter().map(|guard| guard.held().clone()).collect())
-    }
-
-    /// The releases begin in this order, and none waits for the one before: so a store that is
-    /// silent costs the time of one call.
-    async fn release(mut self) -> Vec<Result<Released>> {
-        all(std::mem::take(&mut self.0).into_iter().rev().map(LockGuard::release)).await
-    }
-}
-
-impl Drop for Guards {
-    fn drop(&mut self) {
-        while let Some(last) = self.0.pop() {
-            drop(last);
-        }
-    }
+/// The releases begin in this order, and none waits for the one before: so a store that is silent costs the time of one
+/// call.
+async fn release(guards: Vec<LockGuard>) -> Vec<Result<Released>> {
+    all(guards.into_iter().map(LockGuard::release), |_| false).await
 }
 
 /// Several locks that are held together, renewed in the background until the guard is dropped or
@@ -412,7 +374,9 @@ impl Drop for Guards {
 #[must_use = "dropping the guard releases the locks"]
 pub struct LockSetGuard {
     held: HeldSet,
-    guards: Guards,
+    /// The last one that was taken is the first one here, and is given up first: whoever waits for the first of them
+    /// then finds the others free.
+    guards: Vec<LockGuard>,
     client: Arc<Client>,
 }
 
@@ -443,7 +407,7 @@ impl LockSetGuard {
     ///
     /// Cancel-safe: the locks are released in the background.
     pub async fn release(self) -> Result<Released> {
-        let answers = self.guards.release().await;
+        let answers = release(self.guards).await;
         let released = settle(&self.client, Operation::Release, answers)?;
         let all_freed = released.iter().all(|released| *released == Released::Freed);
         Ok(if all_freed { Released::Freed } else { Released::AlreadyGone })
@@ -469,7 +433,7 @@ impl LockSetGuard {
     ///
     /// If dropped, each renewal may or may not have happened.
     pub async fn renew(&self) -> Result<LockState> {
-        let answers = all(self.guards.0.iter().map(LockGuard::renew)).await;
+        let answers = all(self.guards.iter().rev().map(LockGuard::renew), |_| false).await;
         settle(&self.client, Operation::Renew, answers)?;
         Ok(self.state())
     }
@@ -493,7 +457,7 @@ impl LockSetGuard {
     ///
     /// Cancel-safe.
     pub async fn check(&self) -> Result<LockState> {
-        let answers = all(self.guards.0.iter().map(LockGuard::check)).await;
+        let answers = all(self.guards.iter().rev().map(LockGuard::check), |_| false).await;
         settle(&self.client, Operation::Check, answers)?;
         Ok(self.state())
     }
@@ -585,6 +549,10 @@ impl Deref for LockSetGuard {
 pub struct HeldSet(Arc<[Held]>);
 
 impl HeldSet {
+    fn of(guards: &[LockGuard]) -> Self {
+        Self(guards.iter().rev().map(|guard| guard.held().clone()).collect())
+    }
+
     /// The locks, ordered by name.
     pub fn keys(&self) -> impl Iterator<Item = &LockKey> {
         self.0.iter().map(Held::key)
@@ -662,10 +630,8 @@ impl HeldSet {
         }
     }
 
-    /// Those that are still held are released at the very moment at which the guard is.
     fn first_loss(&self) -> Option<(&Held, LostReason)> {
-        let lost = self.0.iter().filter_map(|held| Some((held, held.lost().reason()?)));
-        lost.min_by_key(|(held, reason)| (held.valid_until(), *reason == LostReason::Released))
+        rules::first_loss(&self.0)
     }
 }
 
@@ -720,7 +686,7 @@ impl SetLostSignal {
             if let Some(loss) = self.loss() {
                 return loss;
             }
-            any(signals.iter().map(LostSignal::wait)).await;
+            all(signals.iter().map(LostSignal::wait), |_| true).await;
         }
     }
 }

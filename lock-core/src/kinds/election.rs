@@ -4,6 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::{rules, settings};
 use crate::backoff::Backoff;
 use crate::contract::check_part;
 use crate::keeper::{Client, Patience};
@@ -37,7 +38,7 @@ impl Locks {
     /// As [`named`](Self::named).
     pub fn election(&self, name: impl AsRef<str>) -> Result<Election> {
         // Of a cohort, others would see the first term only.
-        let lock = self.named(name)?.cohort(1);
+        let lock = self.named(name)?.cohort(rules::cohort());
         Ok(Election { lock, look_every: None, resigned: Arc::default() })
     }
 }
@@ -89,22 +90,18 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 impl Election {
-    /// As [`Lock::ttl`]: a leader that has crashed is replaced after this long.
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.lock = self.lock.ttl(ttl);
+    fn each(mut self, set: impl Fn(Lock) -> Lock) -> Self {
+        self.lock = set(self.lock);
         self
     }
 
-    /// As [`Lock::renew_every`].
-    pub fn renew_every(mut self, every: Duration) -> Self {
-        self.lock = self.lock.renew_every(every);
-        self
-    }
-
-    /// The longest time for which one candidate leads: see [`Lock::max_hold`].
-    pub fn max_hold(mut self, limit: Duration) -> Self {
-        self.lock = self.lock.max_hold(limit);
-        self
+    settings! {
+        /// As [`Lock::ttl`]: a leader that has crashed is replaced after this long.
+        ttl(ttl: Duration);
+        /// As [`Lock::renew_every`].
+        renew_every(every: Duration);
+        /// The longest time for which one candidate leads: see [`Lock::max_hold`].
+        max_hold(limit: Duration);
     }
 
     /// How often an [observer](Self::observe) looks: more than zero. By default a third of the TTL, at
@@ -323,8 +320,7 @@ impl Election {
         let lock = self.lock.clone().label(value);
         self.stay_back(patience).await;
         let guard = lock.take(patience).await?;
-        let (client, resigned) = (Arc::clone(self.client()), Arc::clone(&self.resigned));
-        Ok(Leadership { guard, value: value.into(), client, resigned })
+        Ok(Leadership { guard, value: value.into(), resigned: Arc::clone(&self.resigned) })
     }
 
     /// Leaves others their turn after a resignation; at most half of the time that there is.
@@ -386,7 +382,6 @@ async fn look(client: &Client, key: &LockKey) -> Result<Option<Leader>> {
 pub struct Leadership {
     guard: LockGuard,
     value: Arc<str>,
-    client: Arc<Client>,
     resigned: Arc<Mutex<Option<ClockInstant>>>,
 }
 
@@ -426,8 +421,9 @@ impl Leadership {
     ///
     /// Cancel-safe: it resigns in the background.
     pub async fn resign(self) -> Result<Released> {
+        let client = Arc::clone(self.guard.client());
         let released = self.guard.release().await;
-        *self.resigned.lock() = Some(self.client.clock.now());
+        *self.resigned.lock() = Some(client.clock.now());
         released
     }
 }

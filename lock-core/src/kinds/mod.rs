@@ -5,6 +5,8 @@ mod all;
 mod calls;
 mod election;
 mod part;
+#[cfg_attr(distlock_mutants, path = "../mutants/kinds.rs")]
+pub(crate) mod rules;
 mod rw_lock;
 mod semaphore;
 mod slots;
@@ -29,73 +31,54 @@ pub(crate) struct KindsInUse {
 }
 
 /// What the tasks share that use one name, for as long as one of them does.
-#[derive(Debug)]
-struct ByName<T>(Mutex<Names<T>>);
-
-#[derive(Debug)]
-struct Names<T> {
-    users: HashMap<LockKey, Weak<T>>,
-    /// How many names there may be before those that nobody uses are removed.
-    most: usize,
-}
-
-impl<T> Default for ByName<T> {
-    fn default() -> Self {
-        Self(Mutex::new(Names { users: HashMap::new(), most: 16 }))
-    }
-}
+#[derive(Debug, Default)]
+struct ByName<T>(Mutex<HashMap<LockKey, Weak<T>>>);
 
 impl<T: Default> ByName<T> {
     fn of(&self, key: &LockKey) -> Arc<T> {
         let mut names = self.0.lock();
-        if let Some(users) = names.users.get(key).and_then(Weak::upgrade) {
+        if let Some(users) = names.get(key).and_then(Weak::upgrade) {
             return users;
         }
-        if names.users.len() >= names.most {
-            names.users.retain(|_, users| users.strong_count() > 0);
-            names.most = (2 * names.users.len()).max(16);
+        // Before it grows, names that nobody uses make room.
+        if names.len() == names.capacity() {
+            names.retain(|_, users| users.strong_count() > 0);
+            let kept = names.len();
+            names.reserve(kept.max(16));
         }
         let users = Arc::default();
-        names.users.insert(key.clone(), Arc::downgrade(&users));
+        names.insert(key.clone(), Arc::downgrade(&users));
         users
     }
 }
 
-/// The settings of a lock of another kind, which are those of the exclusive locks that it is made of.
+/// The settings of a lock of another kind, which are those of the exclusive locks that it is made of: `each` sets
+/// them.
 macro_rules! settings {
     ($kind:ident) => {
         impl $kind {
-            /// How long the store keeps it without a renewal: see [`Lock::ttl`](crate::Lock::ttl).
-            pub fn ttl(mut self, ttl: std::time::Duration) -> Self {
-                self.lock = self.lock.ttl(ttl);
+            fn each(mut self, set: impl Fn(Lock) -> Lock) -> Self {
+                self.lock = set(self.lock);
                 self
             }
 
-            /// How often it is renewed while it is held: see
-            /// [`Lock::renew_every`](crate::Lock::renew_every).
-            pub fn renew_every(mut self, every: std::time::Duration) -> Self {
-                self.lock = self.lock.renew_every(every);
-                self
+            settings! {
+                /// How long the store keeps it without a renewal: see [`Lock::ttl`](crate::Lock::ttl).
+                ttl(ttl: Duration);
+                /// How often it is renewed while it is held: see
+                /// [`Lock::renew_every`](crate::Lock::renew_every).
+                renew_every(every: Duration);
+                /// Turns off renewal while it is held: see [`Lock::no_renew`](crate::Lock::no_renew).
+                no_renew();
+                /// The longest time for which a guard may hold it: see
+                /// [`Lock::max_hold`](crate::Lock::max_hold).
+                max_hold(limit: Duration);
             }
 
-            /// Turns off renewal while it is held: see [`Lock::no_renew`](crate::Lock::no_renew).
-            pub fn no_renew(mut self) -> Self {
-                self.lock = self.lock.no_renew();
-                self
-            }
-
-            /// The longest time for which a guard may hold it: see
-            /// [`Lock::max_hold`](crate::Lock::max_hold).
-            pub fn max_hold(mut self, limit: std::time::Duration) -> Self {
-                self.lock = self.lock.max_hold(limit);
-                self
-            }
-
-            /// The holder's name as shown to people, up to 510 bytes: see
+            /// The holder's name as shown to people, up to 509 bytes: see
             /// [`Lock::label`](crate::Lock::label).
-            pub fn label(mut self, label: impl AsRef<str>) -> Self {
-                self.lock = self.lock.label(label);
-                self
+            pub fn label(self, label: impl AsRef<str>) -> Self {
+                self.each(|lock| lock.label(&label))
             }
 
             /// The name with its prefix.
@@ -103,6 +86,12 @@ macro_rules! settings {
                 self.lock.key()
             }
         }
+    };
+    ($($(#[$doc:meta])* $name:ident($($value:ident: $type:ty)?);)*) => {
+        $($(#[$doc])*
+        pub fn $name(self, $($value: $type)?) -> Self {
+            self.each(|lock| lock.$name($($value)?))
+        })*
     };
 }
 

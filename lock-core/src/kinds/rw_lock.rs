@@ -1,18 +1,16 @@
 //! Readers and writers: many may read at a time, or one may write.
 
 use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::calls::{BusyPauses, busy, each_in_turn, in_time, is_polled, look};
+use super::calls::{busy, each_in_turn, is_polled, look, pause, take};
 use super::slots::Slots;
-use super::{LockPart, guard, settings};
+use super::{LockPart, guard, rules, settings};
 use crate::keeper::{Client, Patience};
 use crate::{
-    Error, FencingToken, Held, Lock, LockGuard, LockState, Locks, LostReason, Operation, Released,
-    Result, Seen, blocking,
+    Error, FencingToken, Held, Lock, LockGuard, LockState, Locks, LostReason, Released, Result,
+    Seen, blocking,
 };
 
 /// Many may read at a time, or one may write, from [`Locks::rw_lock`](crate::Locks::rw_lock). Cheap to
@@ -61,25 +59,20 @@ pub struct RwLock {
 
 settings!(RwLock);
 
-/// What the tasks of one process share that read one name.
+/// The slot in which the tasks of one process read one name. Locked by the one that takes it, for the others to join.
 #[derive(Debug, Default)]
-pub(super) struct ReadersInUse {
-    /// The slot in which they read. Locked by the one that takes it, for the others to join.
-    slot: tokio::sync::Mutex<Weak<ReadSlot>>,
-    /// The number of the last one, and one: it is tried first, so processes keep to different ones.
-    usual: AtomicU32,
-}
+pub(super) struct ReadersInUse(tokio::sync::Mutex<LastSlot>);
 
 /// What the first reader has not finished is begun anew by the next one.
 impl UnwindSafe for ReadersInUse {}
 impl RefUnwindSafe for ReadersInUse {}
 
-/// How many processes can read at a time.
-const SLOTS: u32 = 64;
-
-/// What the label of those begins with who have the gate to read, and to write.
-const READS: &str = "~r:";
-const WRITES: &str = "~w:";
+#[derive(Debug, Default)]
+struct LastSlot {
+    hold: Weak<ReadSlot>,
+    /// It is tried first the next time, so processes keep to different ones.
+    number: Option<u32>,
+}
 
 /// What a look at the gate shows a reader.
 enum Gate {
@@ -259,17 +252,11 @@ impl RwLock {
     }
 
     async fn take_read(&self, patience: Patience) -> Result<ReadGuard> {
-        let reading = in_time(self.client(), patience, self.search_read(patience)).await;
-        reading.map_err(|error| self.described(error))
+        take(&self.lock, patience, self.search_read(patience)).await
     }
 
     async fn take_write(&self, patience: Patience) -> Result<WriteGuard> {
-        let writing = in_time(self.client(), patience, self.search_write(patience)).await;
-        writing.map_err(|error| self.described(error))
-    }
-
-    fn described(&self, error: Error) -> Error {
-        self.client().describe(error.renamed(self.key()), Operation::Acquire, self.key())
+        take(&self.lock, patience, self.search_write(patience)).await
     }
 
     /// A reader marks itself first, and looks for a writer then. A writer does it the other way around, so at least
@@ -285,23 +272,23 @@ impl RwLock {
             Gate::NoFloor => drop(slot),
             Gate::Closed if matches!(patience, Patience::Try) => {
                 give_back(slot).await;
-                return Err(busy("a writer has it, or waits for it"));
+                return Err(busy());
             }
             // The writer waits for it.
             Gate::Closed => drop(slot),
         }
         loop {
-            let gate = self.gate(READS)?.take(patience).await?;
+            let gate = self.gate(false)?.take(patience).await?;
             let slot = tokio::select! {
                 biased;
-                reason = gate.lost() => {
+                reason = rules::turn_ends(&gate) => {
                     may_begin_again(reason)?;
                     continue;
                 }
                 slot = self.slot(patience) => slot?,
             };
             // A writer that gets the gate from now on looks at the slots.
-            if let Ok(token) = gate.token()
+            if let Some(token) = rules::has_gate(&gate)
                 && let Some(reading) = self.reading(slot, token)
             {
                 return Ok(reading);
@@ -316,7 +303,7 @@ impl RwLock {
             Some(Seen::Free { floor }) => floor.map_or(Gate::NoFloor, Gate::Open),
             // A reader on its way.
             Some(Seen::Held { fence: Some(fence), label: Some(label) })
-                if label.starts_with(READS) =>
+                if rules::passes(&label) =>
             {
                 Gate::Open(fence)
             }
@@ -327,7 +314,7 @@ impl RwLock {
     /// A read in `slot`, unless that was lost: then nobody knows what has happened since it was taken.
     fn reading(&self, slot: Arc<ReadSlot>, token: FencingToken) -> Option<ReadGuard> {
         slot.guard.token().ok()?;
-        let held = slot.guard.held().used_as(self.key().clone(), token);
+        let held = rules::read_in(&slot.guard, self.key(), token);
         Some(ReadGuard { leaves: Leaves(held.clone()), held, slot })
     }
 
@@ -335,57 +322,58 @@ impl RwLock {
     async fn slot(&self, patience: Patience) -> Result<Arc<ReadSlot>> {
         let Client { clock, .. } = self.client();
         let deadline = patience.deadline(clock.now(), self.client().call_limit());
-        let mut shared = tokio::select! {
+        let mut last = tokio::select! {
             biased;
-            shared = self.in_use.slot.lock() => shared,
-            () = clock.sleep_until(deadline) => {
-                return Err(busy("another task of this process is about to read"));
-            }
+            last = self.in_use.0.lock() => last,
+            () = clock.sleep_until(deadline) => return Err(busy()),
         };
-        if let Some(slot) = shared.upgrade()
+        if let Some(slot) = last.hold.upgrade()
             && slot.guard.state() == LockState::Secure
             && slot.lock.is_kept_as(&self.lock)
         {
             return Ok(slot);
         }
-        let guard = self.new_slot(patience).await?;
+        let guard = self.new_slot(&mut last.number, patience).await?;
         let slot = Arc::new(ReadSlot { guard, lock: self.lock.clone() });
-        *shared = Arc::downgrade(&slot);
+        last.hold = Arc::downgrade(&slot);
         Ok(slot)
     }
 
-    async fn new_slot(&self, patience: Patience) -> Result<LockGuard> {
-        let slots = self.slots();
-        let usual = self.in_use.usual.load(Relaxed);
-        let first = if usual == 0 { slots.one_of(SLOTS) } else { usual - 1 };
-        let mut taken = slots.attempt(first).await?;
+    async fn new_slot(&self, usual: &mut Option<u32>, patience: Patience) -> Result<LockGuard> {
+        let (slots, mut all) = (self.slots(), rules::read_slots().collect());
+        let first = usual.or_else(|| slots.pick(&mut all));
+        let first = first.into_iter().collect();
+        let mut taken = slots.attempt_any(first, patience).await?;
         if taken.is_none() {
-            let free = slots.look(0..SLOTS, patience).await?.free;
-            taken = slots.attempt_any(free).await?;
+            let free = slots.look(rules::read_slots(), patience).await?.free;
+            taken = slots.attempt_any(free, patience).await?;
         }
         if let Some((slot, guard)) = taken {
-            self.in_use.usual.store(slot + 1, Relaxed);
+            *usual = Some(slot);
             return Ok(guard);
         }
-        if matches!(patience, Patience::Try) {
-            return Err(busy(format!("{SLOTS} other processes read already")));
+        match slots.pick(&mut all) {
+            // As many processes read as there are slots.
+            Some(slot) if !matches!(patience, Patience::Try) => {
+                slots.lock(slot)?.take(patience).await
+            }
+            _ => Err(busy()),
         }
-        slots.lock(slots.one_of(SLOTS))?.take(patience).await
     }
 
     async fn search_write(&self, patience: Patience) -> Result<WriteGuard> {
         loop {
-            let gate = self.gate(WRITES)?.take(patience).await?;
+            let gate = self.gate(true)?.take(patience).await?;
             tokio::select! {
                 biased;
-                reason = gate.lost() => may_begin_again(reason)?,
+                reason = rules::turn_ends(&gate) => may_begin_again(reason)?,
                 done = self.readers_leave(patience) => {
                     if let Err(error) = done {
                         // Whoever tries again finds nothing of this attempt.
                         let _ = gate.release().await;
                         return Err(error);
                     }
-                    if let Ok(token) = gate.token() {
+                    if let Some(token) = rules::has_gate(&gate) {
                         let held = gate.held().used_as(self.key().clone(), token);
                         return Ok(WriteGuard { held, gate });
                     }
@@ -397,16 +385,17 @@ impl RwLock {
     /// Waits until each slot was free at some moment since this was called.
     async fn readers_leave(&self, patience: Patience) -> Result<()> {
         let slots = self.slots();
-        let mut held = slots.look(0..SLOTS, patience).await?.held;
+        let mut held = slots.look(rules::slots_to_see(), patience).await?.held;
         if !held.is_empty() && matches!(patience, Patience::Try) {
-            return Err(busy("others read"));
+            return Err(busy());
         }
         if !is_polled(self.client()) {
             return each_in_turn(&slots.locks(held)?, patience).await;
         }
-        let mut pauses = BusyPauses::new(self.client(), patience);
+        let mut looks = 0;
         while !held.is_empty() {
-            pauses.pause().await?;
+            looks += 1;
+            pause(self.client(), patience, looks).await?;
             held = slots.look(held, patience).await?.held;
         }
         Ok(())
@@ -416,8 +405,8 @@ impl RwLock {
         Slots { whole: &self.lock, part: LockPart::Slot }
     }
 
-    fn gate(&self, mark: &str) -> Result<Lock> {
-        Ok(self.lock.part(LockPart::Gate)?.marked(mark))
+    fn gate(&self, writes: bool) -> Result<Lock> {
+        Ok(self.lock.part(LockPart::Gate)?.marked(rules::mark(writes)))
     }
 
     fn client(&self) -> &Client {

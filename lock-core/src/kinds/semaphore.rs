@@ -1,19 +1,15 @@
 //! Permits: at most so many holders at a time.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::Relaxed;
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::calls::{BusyPauses, below, busy, first_of, in_time, is_polled};
+use super::calls::{busy, first_of, is_polled, pause, take};
 use super::slots::Slots;
-use super::{LockPart, guard, settings};
+use super::{LockPart, guard, rules, settings};
 use crate::keeper::{Client, Patience};
 use crate::mutex::Mutex;
-use crate::{
-    Error, ErrorKind, Held, Lock, LockGuard, Locks, Operation, Released, Result, blocking,
-};
+use crate::{Error, ErrorKind, Held, Lock, LockGuard, Locks, Released, Result, blocking};
 
 /// At most n holders of one name at a time, whatever fails, from
 /// [`Locks::semaphore`](crate::Locks::semaphore). Cheap to clone. Creating one sends nothing.
@@ -67,21 +63,11 @@ settings!(Semaphore);
 /// What the tasks of one process have of one semaphore.
 #[derive(Debug, Default)]
 pub(super) struct PermitsInUse {
-    slots: Mutex<BTreeSet<u32>>,
-    waiters: AtomicUsize,
+    /// Who has which slot, for as long as that lasts.
+    slots: Mutex<HashMap<u32, Weak<()>>>,
+    /// Each task that waits has one of these: others of its process do not pass it.
+    waiters: Arc<()>,
 }
-
-/// One of the tasks that wait, and that others of their process do not pass.
-struct Waits<'a>(&'a PermitsInUse);
-
-impl Drop for Waits<'_> {
-    fn drop(&mut self) {
-        self.0.waiters.fetch_sub(1, Relaxed);
-    }
-}
-
-/// The longest lease of the turnstile: if the first waiter dies, the others wait for so long.
-const LONGEST_TURN: Duration = Duration::from_secs(3);
 
 impl Locks {
     /// The semaphore with this name, of which at most `permits` are held at a time. Nothing is sent.
@@ -189,7 +175,7 @@ impl Semaphore {
     /// As [`acquire`](Self::acquire) and
     /// [`Lock::acquire_blocking`](crate::Lock::acquire_blocking).
     pub fn acquire_blocking(&self) -> Result<Permit> {
-        blocking::wait(self.lock.client(), self.acquire())
+        blocking::wait(self.client(), self.acquire())
     }
 
     /// [`acquire_timeout`](Self::acquire_timeout) for a thread that runs no async code.
@@ -199,7 +185,7 @@ impl Semaphore {
     /// As [`acquire_timeout`](Self::acquire_timeout) and
     /// [`Lock::acquire_blocking`](crate::Lock::acquire_blocking).
     pub fn acquire_timeout_blocking(&self, limit: Duration) -> Result<Permit> {
-        blocking::wait(self.lock.client(), self.acquire_timeout(limit))
+        blocking::wait(self.client(), self.acquire_timeout(limit))
     }
 
     /// [`try_acquire`](Self::try_acquire) for a thread that runs no async code.
@@ -209,38 +195,39 @@ impl Semaphore {
     /// As [`try_acquire`](Self::try_acquire) and
     /// [`Lock::acquire_blocking`](crate::Lock::acquire_blocking).
     pub fn try_acquire_blocking(&self) -> Result<Option<Permit>> {
-        blocking::wait(self.lock.client(), self.try_acquire())
+        blocking::wait(self.client(), self.try_acquire())
     }
 
     async fn take(&self, patience: Patience) -> Result<Permit> {
-        in_time(self.client(), patience, self.search(patience)).await.map_err(|error| {
-            let error = match error.kind() {
+        let search = async {
+            self.search(patience).await.map_err(|error| match error.kind() {
                 // Who has the turnstile, or one of the slots, is nobody's concern.
-                ErrorKind::NotAcquired => busy(format!("all {} permits are taken", self.permits)),
-                _ => error.renamed(self.key()),
-            };
-            self.client().describe(error, Operation::Acquire, self.key())
-        })
+                ErrorKind::NotAcquired => {
+                    Error::new(error.kind(), format!("all {} permits are taken", self.permits))
+                }
+                _ => error,
+            })
+        };
+        take(&self.lock, patience, search).await
     }
 
     async fn search(&self, patience: Patience) -> Result<Permit> {
-        if self.in_use.waiters.load(Relaxed) == 0
+        if rules::may_try(Arc::strong_count(&self.in_use.waiters) - 1)
             && let Some(permit) = self.free_one(patience).await?
         {
             return Ok(permit);
         }
         if matches!(patience, Patience::Try) {
-            return Err(busy("all permits are taken"));
+            return Err(busy());
         }
-        self.in_use.waiters.fetch_add(1, Relaxed);
-        let _waits = Waits(&self.in_use);
+        let _waits = Arc::clone(&self.in_use.waiters);
         loop {
             // It gives an order to those who wait, and only the first of them asks for permits.
             let turn = self.turnstile()?.take(patience).await?;
             tokio::select! {
                 biased;
                 // Another one may be the first now: this one gives up its places.
-                _ = turn.lost() => {}
+                _ = rules::turn_ends(&turn) => {}
                 permit = self.next_one(patience) => return permit,
             }
         }
@@ -248,50 +235,49 @@ impl Semaphore {
 
     /// A permit that nobody has, without waiting for one.
     async fn free_one(&self, patience: Patience) -> Result<Option<Permit>> {
-        let mut others = self.slots_of_others();
-        if others.is_empty() {
-            return Ok(None);
+        let (slots, mut others) = (self.slots(), self.slots_of_others());
+        let first = slots.pick(&mut others).into_iter().collect();
+        let mut taken = slots.attempt_any(first, patience).await?;
+        if taken.is_none() && !others.is_empty() {
+            if self.client().capabilities.look {
+                others = slots.look(others, patience).await?.free;
+            } else if !matches!(patience, Patience::Try) {
+                return Ok(None);
+            }
+            taken = slots.attempt_any(others, patience).await?;
         }
-        let first = others.swap_remove(below(self.client(), others.len()));
-        if let Some(taken) = self.slots().attempt(first).await? {
-            return Ok(Some(self.permit(taken)));
-        }
-        if self.client().capabilities.look {
-            others = self.slots().look(others, patience).await?.free;
-        } else if !matches!(patience, Patience::Try) {
-            return Ok(None);
-        }
-        Ok(self.slots().attempt_any(others).await?.map(|taken| self.permit(taken)))
+        Ok(taken.map(|taken| self.permit(taken)))
     }
 
     /// Waits for the next permit that is free.
     async fn next_one(&self, patience: Patience) -> Result<Permit> {
+        let (slots, all) = (self.slots(), rules::permits(self.permits));
         if !is_polled(self.client()) {
-            let locks = self.slots().locks(0..self.permits)?;
-            let (number, guard) = first_of(&locks, patience).await?;
-            return Ok(self.permit((u32::try_from(number).unwrap_or(u32::MAX), guard)));
+            let (at, guard) = first_of(&slots.locks(all.clone())?, patience).await?;
+            return Ok(self.permit((u32::try_from(at).unwrap_or(u32::MAX), guard)));
         }
-        let mut pauses = BusyPauses::new(self.client(), patience);
-        loop {
-            let free = self.slots().look(0..self.permits, patience).await?.free;
-            if let Some(taken) = self.slots().attempt_any(free).await? {
+        for looks in 1.. {
+            let free = slots.look(all.clone(), patience).await?.free;
+            if let Some(taken) = slots.attempt_any(free, patience).await? {
                 return Ok(self.permit(taken));
             }
-            pauses.pause().await?;
+            pause(self.client(), patience, looks).await?;
         }
+        Err(busy())
     }
 
     /// The slots that no task of this process has.
     fn slots_of_others(&self) -> Vec<u32> {
         let ours = self.in_use.slots.lock();
-        (0..self.permits).filter(|slot| !ours.contains(slot)).collect()
+        let is_ours = |slot: &u32| ours.get(slot).is_some_and(|taken| taken.strong_count() > 0);
+        rules::permits(self.permits).filter(|slot| !is_ours(slot)).collect()
     }
 
     fn permit(&self, (slot, guard): (u32, LockGuard)) -> Permit {
         let held = guard.held().used_as(self.key().clone(), guard.held().fence());
-        let in_use = Arc::clone(&self.in_use);
-        in_use.slots.lock().insert(slot);
-        Permit { held, guard, taken: TakenSlot { in_use, slot } }
+        let taken = Arc::default();
+        self.in_use.slots.lock().insert(slot, Arc::downgrade(&taken));
+        Permit { held, guard, slot, taken }
     }
 
     fn slots(&self) -> Slots<'_> {
@@ -299,7 +285,7 @@ impl Semaphore {
     }
 
     fn turnstile(&self) -> Result<Lock> {
-        Ok(self.lock.part(LockPart::Turnstile)?.for_a_turn(LONGEST_TURN))
+        Ok(self.lock.part(LockPart::Turnstile)?.for_a_turn(rules::longest_turn()))
     }
 
     fn client(&self) -> &Client {
@@ -325,28 +311,17 @@ impl Semaphore {
 pub struct Permit {
     held: Held,
     guard: LockGuard,
-    taken: TakenSlot,
+    slot: u32,
+    /// Marks the slot as one of this process.
+    taken: Arc<()>,
 }
 
 guard!(Permit);
 
-/// A slot of this process.
-#[derive(Debug)]
-struct TakenSlot {
-    in_use: Arc<PermitsInUse>,
-    slot: u32,
-}
-
-impl Drop for TakenSlot {
-    fn drop(&mut self) {
-        self.in_use.slots.lock().remove(&self.slot);
-    }
-}
-
 impl Permit {
     /// Which of the permits this is, from 0. Nobody else has it: it can name a device, or a worker.
     pub fn slot(&self) -> u32 {
-        self.taken.slot
+        self.slot
     }
 
     /// Releases the permit and waits for the store's answer.
@@ -359,7 +334,7 @@ impl Permit {
     ///
     /// Cancel-safe: the permit is released in the background.
     pub async fn release(self) -> Result<Released> {
-        let Self { held, guard, taken } = self;
+        let Self { held, guard, taken, .. } = self;
         let released = guard.release().await;
         drop(taken);
         released.map_err(|error| error.renamed(held.key()))

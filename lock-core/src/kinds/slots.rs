@@ -1,9 +1,11 @@
 //! The parts of a lock of another kind that have numbers: permits, and where processes are marked as readers.
 
-use super::calls::{below, look, shuffled};
+use std::time::Duration;
+
+use super::calls::{again, look};
 use super::part::LockPart;
 use crate::keeper::{Client, Patience};
-use crate::{Lock, LockGuard, Result, Seen};
+use crate::{Lock, LockGuard, Result, Seen, jitter};
 
 /// All slots of one lock.
 #[derive(Debug)]
@@ -28,15 +30,20 @@ impl Slots<'_> {
         slots.into_iter().map(|slot| self.lock(slot)).collect()
     }
 
-    pub(super) async fn attempt(&self, slot: u32) -> Result<Option<(u32, LockGuard)>> {
-        Ok(self.lock(slot)?.try_acquire().await?.map(|guard| (slot, guard)))
-    }
-
     /// Tries these one after the other, in an order of chance.
-    pub(super) async fn attempt_any(&self, slots: Vec<u32>) -> Result<Option<(u32, LockGuard)>> {
-        for slot in shuffled(self.client(), slots) {
-            if let Some(taken) = self.attempt(slot).await? {
-                return Ok(Some(taken));
+    pub(super) async fn attempt_any(
+        &self,
+        mut slots: Vec<u32>,
+        patience: Patience,
+    ) -> Result<Option<(u32, LockGuard)>> {
+        while let Some(slot) = self.pick(&mut slots) {
+            let lock = self.lock(slot)?;
+            let taken = match patience {
+                Patience::Try => lock.try_acquire().await,
+                _ => again(self.client(), patience, || lock.try_acquire()).await,
+            };
+            if let Some(guard) = taken? {
+                return Ok(Some((slot, guard)));
             }
         }
         Ok(None)
@@ -52,18 +59,18 @@ impl Slots<'_> {
         let keys = slots.iter().map(key).collect::<Result<Vec<_>>>()?;
         let mut all = SlotsSeen::default();
         for (slot, seen) in slots.into_iter().zip(look(self.client(), &keys, patience).await?) {
-            match seen {
-                Seen::Free { .. } => all.free.push(slot),
-                Seen::Held { .. } => all.held.push(slot),
-            }
+            let is_free = matches!(seen, Seen::Free { .. });
+            if is_free { all.free.push(slot) } else { all.held.push(slot) }
         }
         Ok(all)
     }
 
-    /// One of so many, by chance.
-    pub(super) fn one_of(&self, count: u32) -> u32 {
-        let drawn = below(self.client(), usize::try_from(count).unwrap_or(usize::MAX));
-        u32::try_from(drawn).unwrap_or(0)
+    /// Removes one of these by chance, so that clients that look at the same moment try different ones.
+    pub(super) fn pick(&self, slots: &mut Vec<u32>) -> Option<u32> {
+        let last = slots.len().checked_sub(1)?;
+        // A pause of chance, in nanoseconds: uniform, and it needs no second way to draw.
+        let drawn = jitter(&*self.client().rng, Duration::from_nanos(slots.len() as u64));
+        Some(slots.swap_remove(usize::try_from(drawn.as_nanos()).unwrap_or(last).min(last)))
     }
 
     fn client(&self) -> &Client {

@@ -10,7 +10,7 @@ use crate::hold::{LockTerms, Options, RenewalWish};
 use crate::keeper::{
     Client, Handover, Keeper, Patience, PolledKeeper, Poller, STANDSTILL_GRACE, Start,
 };
-use crate::kinds::LockPart;
+use crate::kinds::{LockPart, rules};
 use crate::{
     ClaimRequest, Error, FencingToken, Held, LeaseToken, LockGuard, LockKey, Operation, OwnerId,
     Released, RenewedLease, Result, Resume, blocking, keeper,
@@ -442,7 +442,7 @@ impl Lock {
 impl Lock {
     /// A part of this lock, with the same settings, and a hold for each task.
     pub(crate) fn part(&self, part: LockPart) -> Result<Self> {
-        let options = Options { cohort: Some(1), ..self.options };
+        let options = Options { cohort: Some(rules::cohort()), ..self.options };
         Ok(Self { key: part.key(&self.key)?, options, ..self.clone() })
     }
 

@@ -1,5 +1,6 @@
 //! Known mistakes of the core, and the test that catches each.
 
+pub use crate::kinds::rules::{KindMistake, make};
 use crate::testing::Mutant;
 
 /// All mistakes.

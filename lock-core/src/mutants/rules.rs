@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::hold::LockTerms;
+use crate::kinds::rules::{KindMistake, makes};
 use crate::testing::Mutant;
 use crate::{ClockInstant, LostReason};
 
@@ -45,5 +46,7 @@ pub(crate) fn is_quiet(no_push: bool, failures: u32, checked: bool) -> bool {
 }
 
 pub(crate) fn joins(ours: &LockTerms, theirs: &LockTerms) -> bool {
-    Mutant::is_wanted("passes_on_to_anybody") || right::joins(ours, theirs)
+    Mutant::is_wanted("passes_on_to_anybody")
+        || makes(KindMistake::PassesPartsOn)
+        || right::joins(ours, theirs)
 }

@@ -301,6 +301,60 @@ async fn a_limit_holds_while_the_store_keeps_silent() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn however_many_share_a_read_it_is_one_hold_to_renew() {
+    let (store, locks, _) = virtual_locks(MemoryBackend::queued());
+    let prices = locks.rw_lock("prices").unwrap().ttl(30 * SECOND);
+    prices.write().await.unwrap().release().await.unwrap();
+    let mut reads = Vec::new();
+    for _ in 0..50 {
+        reads.push(prices.read().await.unwrap());
+    }
+    let before = store.requests();
+    tokio::time::sleep(300 * SECOND).await;
+    let renewals = store.requests() - before;
+    // One in a third of the ttl, or a little sooner.
+    assert!((29..=32).contains(&renewals), "{renewals} renewals in ten ttls");
+    assert!(reads.iter().all(|read| read.state() == LockState::Secure));
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_outlasts_a_store_that_is_down_for_a_while() {
+    for store in stores() {
+        let (store, locks, _) = virtual_locks(store);
+        let (gpus, prices) = (locks.semaphore("gpu", 4).unwrap(), locks.rw_lock("prices").unwrap());
+        store.refuse();
+        assert!(gpus.try_acquire().await.is_err(), "a try does not wait");
+        let (permits, reads) = (gpus.clone(), prices.clone());
+        let permit = tokio::spawn(async move { permits.acquire().await });
+        let read = tokio::spawn(async move { reads.read().await });
+        tokio::time::sleep(3 * SECOND).await;
+        assert!(!permit.is_finished() && !read.is_finished(), "an acquisition goes on");
+        store.heal();
+        permit.await.unwrap().unwrap().release().await.unwrap();
+        read.await.unwrap().unwrap().release().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_writer_is_shown_by_its_own_label() {
+    let (store, locks, clock) = virtual_locks(MemoryBackend::queued());
+    let prices = locks.rw_lock("prices").unwrap();
+    for label in ["packing", ""] {
+        let theirs = another(&store, clock).rw_lock("prices").unwrap().label(label);
+        let write = theirs.write().await.unwrap();
+        let error = prices.write_timeout(SECOND).await.unwrap_err();
+        let shown = error.holder().unwrap().label.clone().unwrap_or_default();
+        assert_eq!(shown, label);
+        assert!(!error.to_string().contains('~'), "{error}");
+        write.release().await.unwrap();
+    }
+    let longest = |length| prices.clone().label("x".repeat(length));
+    longest(509).write().await.unwrap().release().await.unwrap();
+    let error = longest(510).write().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+}
+
 /// A store of a stranger, which has locks and nothing else.
 #[derive(Debug)]
 struct Plain(MemoryBackend);

@@ -200,6 +200,25 @@ async fn the_loss_of_its_turn_makes_the_first_waiter_begin_again() {
     assert_eq!(second.await.unwrap().0, 2);
 }
 
+/// One task gets the slot that another one of its process gives up: it is no slot to be tried meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_slot_that_goes_to_another_task_is_still_of_this_process() {
+    let (store, locks, _) = virtual_locks(MemoryBackend::queued());
+    let one = locks.semaphore("gpu", 1).unwrap();
+    let held = one.acquire().await.unwrap();
+    let waiter = tokio::spawn({
+        let one = one.clone();
+        async move { one.acquire().await.unwrap() }
+    });
+    tokio::time::sleep(MS).await;
+    held.release().await.unwrap();
+    let permit = waiter.await.unwrap();
+    let before = store.requests();
+    assert!(one.try_acquire().await.unwrap().is_none());
+    assert_eq!(store.requests(), before, "its own slot is not worth a request");
+    permit.release().await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_permit_that_is_taken_away_is_lost() {
     let (store, locks, _) = virtual_locks(MemoryBackend::queued());

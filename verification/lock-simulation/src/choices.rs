@@ -25,6 +25,10 @@ impl Scenario {
     pub const CROWD: Self = Self(8);
     /// The tasks take permits, read and write, in place of exclusive locks.
     pub const KINDS: Self = Self(16);
+    /// Where the tasks would take permits, read and write, they take several locks at a time.
+    pub const SETS: Self = Self(32);
+    /// The two together.
+    pub const SETS_OF_LOCKS: Self = Self(16 | 32);
 
     /// Whether all of the `other` is in it.
     pub fn has(self, other: Self) -> bool {
@@ -33,8 +37,9 @@ impl Scenario {
 
     /// Each of these, but for the crowd, once in four seeds.
     fn seeded(seed: u64) -> Self {
-        let drawn = next(&mut !seed);
-        let all = [Self::COHORTS, Self::LEFT_ALONE, Self::LONG_TTL, Self::KINDS];
+        let mut state = !seed;
+        let drawn = u16::from_le_bytes([next(&mut state), next(&mut state)]);
+        let all = [Self::COHORTS, Self::LEFT_ALONE, Self::LONG_TTL, Self::KINDS, Self::SETS];
         let wanted = (0..).step_by(2).zip(all).filter(|(shift, _)| (drawn >> shift) & 3 == 3);
         wanted.fold(Self::default(), |scenario, (_, one)| scenario | one)
     }

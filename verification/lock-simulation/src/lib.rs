@@ -22,18 +22,21 @@
 //! - `process.rs` — a process: its `Locks`, its runtime, its clock
 //! - `user.rs` — what its tasks do with locks
 //! - `sharer.rs` — what they do with permits, as readers and as writers
+//! - `set.rs` — what they do with sets of locks
 //! - `crowd.rs` — what more than a thousand tasks do with one lock
 //! - `store` — the store, the network before it, and the order of the calls that reach it
 //! - `observer.rs` — sees what the store and the users do, and what that breaks
-//! - `sharing.rs` — the same of those who share a name
+//! - `sharing.rs` — the same of those who share a name; `order.rs` — and who passes whom
 //! - `shrink.rs` — how the decisions of a run that failed are made fewer
 
 mod choices;
 mod crowd;
 mod observer;
+mod order;
 mod process;
 mod property;
 mod run;
+mod set;
 mod sharer;
 mod sharing;
 mod shrink;

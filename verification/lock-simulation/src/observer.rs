@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lock_core::{FencingToken, Held, LockKey, LockState, OwnerId};
+use lock_core::kinds::HeldSet;
+use lock_core::{ClaimRequest, FencingToken, Held, LockKey, LockState, OwnerId};
 
 use crate::choices::Scenario;
+use crate::order::Order;
 use crate::property::{Property, Violation};
 use crate::sharing::{Share, Sharers, Wish};
 use crate::store::Holder;
@@ -43,6 +45,7 @@ struct State {
     /// What an operator has taken away.
     taken: Vec<(LockKey, Holder)>,
     sharers: Sharers,
+    order: Order,
     counts: Counts,
 }
 
@@ -67,10 +70,17 @@ struct MadeClaim {
     by: Current,
 }
 
+/// What says whether a hold is believed in.
+#[derive(Clone, Debug)]
+pub(crate) enum View {
+    One(Held),
+    Set(HeldSet),
+}
+
 #[derive(Debug)]
 struct Hold {
     key: LockKey,
-    held: Held,
+    view: View,
     fence: FencingToken,
     /// The guard has gone.
     has_left: bool,
@@ -78,7 +88,11 @@ struct Hold {
 
 impl Hold {
     fn is_believed(&self) -> bool {
-        !matches!(self.held.state(), LockState::Lost(_))
+        let state = match &self.view {
+            View::One(held) => held.state(),
+            View::Set(held) => held.state(),
+        };
+        !matches!(state, LockState::Lost(_))
     }
 }
 
@@ -101,6 +115,8 @@ impl Observer {
         if before == holder {
             return;
         }
+        let owner = |holder: Option<Holder>| holder.map(|holder| holder.owner);
+        state.order.stored(key, owner(before), owner(holder), self.world.now());
         if let Some(ended) = before.filter(|before| Some(*before) != holder)
             && let Err(violation) = state.sharers.ended(ended.owner)
         {
@@ -130,6 +146,7 @@ impl Observer {
         state.taken.push((key.clone(), holder));
         state.holds.retain(|hold| !(hold.key == *key && holder.has(hold.fence)));
         state.sharers.taken(holder.owner);
+        state.order.taken(key, holder.owner, self.world.now());
     }
 
     /// The task that is being polled begins to wait.
@@ -174,7 +191,11 @@ impl Observer {
     /// A task has got the lock, with a fence that is above all that were got before it: as long as it
     /// holds the lock nobody gets a greater one.
     pub(crate) fn acquired(&self, held: &Held, fence: FencingToken) {
-        let key = held.key();
+        self.acquired_in(View::One(held.clone()), held.key(), fence);
+    }
+
+    /// The same, of one of several locks.
+    pub(crate) fn acquired_in(&self, view: View, key: &LockKey, fence: FencingToken) {
         let mut state = self.state();
         if state.was_taken(key, fence) {
             return;
@@ -186,12 +207,15 @@ impl Observer {
         let is_passed = state.stored.get(key).is_some_and(|holder| holder.first != fence);
         state.counts.passes += usize::from(is_passed);
         drop(state);
-        self.granted(held, fence);
+        self.granted_in(view, key, fence);
     }
 
     /// A task has got the lock with this fence, or takes over the hold that has it.
     pub(crate) fn granted(&self, held: &Held, fence: FencingToken) {
-        let key = held.key();
+        self.granted_in(View::One(held.clone()), held.key(), fence);
+    }
+
+    fn granted_in(&self, view: View, key: &LockKey, fence: FencingToken) {
         let mut state = self.state();
         if state.was_taken(key, fence) {
             return;
@@ -208,7 +232,7 @@ impl Observer {
         }
         let greatest = state.greatest.entry(key.clone()).or_insert(fence);
         *greatest = fence.max(*greatest);
-        state.holds.push(Hold { key: key.clone(), held: held.clone(), fence, has_left: false });
+        state.holds.push(Hold { key: key.clone(), view, fence, has_left: false });
     }
 
     /// The guard with this fence has gone.
@@ -220,12 +244,46 @@ impl Observer {
 
     /// A task begins to wait for its share of a name.
     pub(crate) fn waits_for_share(&self, key: &LockKey, wish: Wish) {
-        self.state().sharers.waits(key, wish);
+        let (task, mut state) = (self.world.current().task, self.state());
+        state.sharers.waits(key, wish);
+        if let Some(task) = task {
+            state.order.begins(task, key);
+        }
     }
 
     /// It no longer waits.
     pub(crate) fn waits_for_no_share(&self, key: &LockKey, wish: Wish) {
-        self.state().sharers.waits_no_longer(key, wish);
+        let (task, mut state) = (self.world.current().task, self.state());
+        state.sharers.waits_no_longer(key, wish);
+        if let Some(task) = task {
+            state.order.ends(task);
+        }
+    }
+
+    /// The call of the task that is being polled has brought a read.
+    pub(crate) fn reads(&self) {
+        let task = self.world.current().task;
+        let read = task.map_or(Ok(()), |task| self.state().order.reads(task));
+        self.judged(read);
+    }
+
+    /// A claim asks the store for its lock, or to keep it.
+    pub(crate) fn asks(&self, owner: OwnerId) {
+        let mut state = self.state();
+        if self.world.is_healed() {
+            state.order.healed(self.world.now());
+        }
+        if !state.granted.contains(&owner) {
+            let asked = state.order.asks(owner, self.world.now());
+            drop(state);
+            self.judged(asked);
+        }
+    }
+
+    fn judged(&self, result: Result<(), Violation>) {
+        if let Err(violation) = result {
+            self.world.violated(violation);
+        }
     }
 
     /// A task has got its share of a name.
@@ -238,9 +296,14 @@ impl Observer {
         }
     }
 
-    pub(crate) fn claimed(&self, owner: OwnerId, process: usize) {
-        let by = self.world.current();
-        self.state().claims.push(MadeClaim { owner, process, by });
+    pub(crate) fn claimed(&self, request: &ClaimRequest, process: usize, is_safe: bool) {
+        let (by, owner) = (self.world.current(), request.owner);
+        let mut state = self.state();
+        state.claims.push(MadeClaim { owner, process, by });
+        let Some(task) = by.task else { return };
+        let claimed = state.order.claims(task, process, request, is_safe);
+        drop(state);
+        self.judged(claimed);
     }
 
     /// The processes and the runtimes on which this owner was.

@@ -33,7 +33,10 @@ impl Process {
     pub(crate) fn new(network: &Network, index: usize, runtime: Option<Handle>) -> Result<Self> {
         let world = network.world();
         let backend = Backend { network: network.clone(), process: index };
-        let rng = Owners { next: AtomicU64::new(1 + (index as u64) * 1_000_000) };
+        let rng = Owners {
+            next: AtomicU64::new(1 + (index as u64) * 1_000_000),
+            only: world.is_wrong(Variant::RepeatsOwners).then_some(index as u64),
+        };
         let builder = Locks::builder(backend)
             .clock(DriftingClock::new(world))
             .rng(rng)
@@ -96,11 +99,15 @@ impl Process {
 #[derive(Debug)]
 struct Owners {
     next: AtomicU64,
+    /// The only one, in a wrong variant.
+    only: Option<u64>,
 }
 
 impl Rng for Owners {
     fn fill(&self, bytes: &mut [u8]) -> std::result::Result<(), Error> {
-        let mixed = self.next.fetch_add(1, Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let next = self.next.fetch_add(1, Relaxed);
+        let drawn = if bytes.len() == 16 { self.only.unwrap_or(next) } else { next };
+        let mixed = drawn.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         for (at, byte) in bytes.iter_mut().enumerate() {
             *byte = mixed.rotate_left(7 + 8 * u32::try_from(at % 8).unwrap_or(0)).to_le_bytes()[0];
         }

@@ -3,6 +3,9 @@
 
 use std::fmt;
 
+#[cfg(distlock_mutants)]
+use lock_core::mutants::KindMistake;
+
 use crate::choices::Scenario;
 
 /// A promise of the core.
@@ -13,6 +16,10 @@ pub enum Property {
     /// Permits are of one holder each, nobody writes while another reads or writes, and a release ends what is
     /// released and nothing else.
     Sharing,
+    /// A task that waits for a permit is not passed by a later one of its process, and a writer that has the gate not by
+    /// a later reader, who waits for nobody else. A first waiter that dies stops the others for a moment, and one
+    /// that has lost its turn gives up its places.
+    Order,
     /// A fence is greater than each that was given before its acquisition began.
     RisingFences,
     /// A hold counts as lost before the store may end it, however late its tasks run.
@@ -103,14 +110,31 @@ pub enum Variant {
     KeepsTurns,
     /// A reader goes on without the gate that it has lost.
     EndsReadersTurns,
+    /// The store confirms the release of a gate and keeps it for an hour: a reader on its way, or a writer, keeps it.
+    KeepsGates,
+    /// The same of a slot: a reader that gives way to a writer stays in the writer's way.
+    KeepsSlots,
+    /// A look shows the slots as they were before the gate was taken: a writer looks first.
+    WriterLooksTooEarly,
+    /// A look shows a process what it has seen when it took its slot: who joins does not look.
+    LooksOnce,
+    /// A look shows a reader on its way with the next writer's fence.
+    PassingFenceTooHigh,
+    /// A look shows no permit that is free.
+    SeesGonePermits,
+    /// All claims of a process have the same owner, so that a slot is granted to it twice.
+    RepeatsOwners,
+    /// A mistake in the core.
+    #[cfg(distlock_mutants)]
+    Mistake(KindMistake),
 }
 
 impl Variant {
     /// All of them, what a run must have besides the ordinary to show them, and what each must break.
-    pub const ALL: [(Self, Scenario, &[Property]); 25] = {
+    pub const ALL: [(Self, Scenario, &[Property]); 32] = {
         use Property::{
-            LegalCalls, LossInTime, NoLeftovers, NoStarvation, OneHolder, RisingFences, Sharing,
-            ValidNoLonger,
+            LegalCalls, LossInTime, NoLeftovers, NoStarvation, OneHolder, Order, RisingFences,
+            Sharing, ValidNoLonger,
         };
         const ORDINARY: Scenario = Scenario::ORDINARY;
         const KINDS: Scenario = Scenario::KINDS;
@@ -140,6 +164,41 @@ impl Variant {
             (Self::FloorTooLow, KINDS, &[RisingFences]),
             (Self::FloorTooHigh, KINDS, &[RisingFences]),
             (Self::EndsReadersTurns, KINDS, &[Sharing]),
+            (Self::KeepsGates, KINDS, &[NoLeftovers, NoStarvation]),
+            (Self::KeepsSlots, KINDS, &[NoLeftovers, NoStarvation]),
+            (Self::WriterLooksTooEarly, KINDS, &[Sharing]),
+            (Self::LooksOnce, KINDS, &[Order]),
+            (Self::PassingFenceTooHigh, KINDS, &[RisingFences]),
+            (Self::SeesGonePermits, KINDS, &[NoStarvation]),
+            (Self::RepeatsOwners, KINDS, &[Sharing]),
+        ]
+    };
+
+    /// The same of the mistakes in the core, which a build with `--cfg distlock_mutants` can make.
+    #[cfg(distlock_mutants)]
+    pub const MISTAKES: [(Self, Scenario, &[Property]); 13] = {
+        use KindMistake::{
+            CountsDoubles, IgnoresLostTurns, LeavesOneOut, LongTurns, MarksWritersAsReaders,
+            OneLossIsNone, OneTooMany, OrderOfCaller, PassesItsOwn, PassesPartsOn,
+            ReadsWithoutGate, TokenOfSlot, WaitsForReaders,
+        };
+        use Property::{NoStarvation, Order, RisingFences, Sharing, ValidNoLonger};
+        const KINDS: Scenario = Scenario::KINDS;
+        const SETS: Scenario = Scenario::SETS_OF_LOCKS;
+        [
+            (Self::Mistake(PassesPartsOn), KINDS, &[Sharing]),
+            (Self::Mistake(LongTurns), KINDS, &[Order]),
+            (Self::Mistake(OneTooMany), KINDS, &[Sharing]),
+            (Self::Mistake(PassesItsOwn), KINDS, &[Order]),
+            (Self::Mistake(IgnoresLostTurns), KINDS, &[Order]),
+            (Self::Mistake(LeavesOneOut), KINDS, &[Sharing]),
+            (Self::Mistake(MarksWritersAsReaders), KINDS, &[Sharing]),
+            (Self::Mistake(WaitsForReaders), KINDS, &[Order]),
+            (Self::Mistake(ReadsWithoutGate), KINDS, &[RisingFences, Sharing]),
+            (Self::Mistake(TokenOfSlot), KINDS, &[RisingFences]),
+            (Self::Mistake(OrderOfCaller), SETS, &[NoStarvation]),
+            (Self::Mistake(CountsDoubles), SETS, &[NoStarvation]),
+            (Self::Mistake(OneLossIsNone), SETS, &[ValidNoLonger]),
         ]
     };
 }

@@ -123,6 +123,11 @@ impl User {
         let (key, wish) = wanted.wish();
         self.network.observer().waits_for_share(&key, wish);
         let guard = self.take_share(&wanted).await;
+        if let Some(Guard::Read(guard)) = &guard
+            && guard.token().is_ok()
+        {
+            self.network.observer().reads();
+        }
         self.network.observer().waits_for_no_share(&key, wish);
         let Some(guard) = guard else { return };
         let Ok(token) = guard.held().token() else { return };

@@ -81,7 +81,8 @@ impl User {
             let _ = self.process.locks().close(world.duration(LONGEST_TTL)).await;
         }
         if world.has(Scenario::KINDS) {
-            return self.share().await;
+            let sets = world.has(Scenario::SETS);
+            return if sets { self.take_set().await } else { self.share().await };
         }
         let ttl = self.ttl();
         let Ok((lock, is_kept)) = self.lock(ttl) else { return };

@@ -64,6 +64,11 @@ enum Due {
 impl World {
     pub(crate) fn new(choices: Choices, variant: Option<Variant>, is_told: bool) -> Self {
         let scenario = choices.scenario();
+        #[cfg(distlock_mutants)]
+        lock_core::mutants::make(match variant {
+            Some(Variant::Mistake(mistake)) => Some(mistake),
+            _ => None,
+        });
         let state = State {
             now: 0,
             choices,

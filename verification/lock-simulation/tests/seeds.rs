@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use lock_simulation::{
-    Choices, Counts, Decisions, Outcome, Scenario, Variant, narrate, shrink, simulate,
+    Choices, Counts, Decisions, Outcome, Property, Scenario, Variant, narrate, shrink, simulate,
 };
 
 /// How many seeds a wrong variant may take to be found.
@@ -162,22 +162,40 @@ fn a_run_depends_on_its_decisions_alone() {
 
 #[test]
 fn each_wrong_variant_is_found_and_shrunk() {
-    for (variant, scenario, properties) in Variant::ALL {
+    are_found_and_shrunk(&Variant::ALL);
+}
+
+#[cfg(distlock_mutants)]
+#[test]
+fn each_mistake_of_the_core_is_found_and_shrunk() {
+    are_found_and_shrunk(&Variant::MISTAKES);
+}
+
+#[cfg(not(distlock_mutants))]
+#[test]
+#[ignore = "not built with --cfg distlock_mutants"]
+fn each_mistake_of_the_core_is_found_and_shrunk() {}
+
+fn are_found_and_shrunk(variants: &[(Variant, Scenario, &[Property])]) {
+    let mut survivors = Vec::new();
+    for (variant, scenario, properties) in variants {
         let found = (0..SEEDS_FOR_A_VARIANT).find_map(|seed| {
-            let choices = Choices::seeded_in(scenario, seed);
-            let outcome = simulate(choices, Some(variant));
+            let choices = Choices::seeded_in(*scenario, seed);
+            let outcome = simulate(choices, Some(*variant));
             let property = outcome.violation.as_ref()?.property;
             properties.contains(&property).then_some((seed, property, outcome.decisions))
         });
         let Some((seed, property, decisions)) = found else {
-            panic!("{variant:?} breaks none of {properties:?} in {SEEDS_FOR_A_VARIANT} seeds");
+            survivors.push(format!("{variant:?} breaks none of {properties:?}"));
+            continue;
         };
         let whole = decisions.bytes.len();
-        let short = shrink(decisions, Some(variant), property).bytes;
+        let short = shrink(decisions, Some(*variant), property).bytes;
         assert!(short.len() < whole, "{variant:?}: nothing could be left out");
         println!(
             "{variant:?} breaks {property:?}: seed {seed}, {} decisions of {whole}",
             short.len()
         );
     }
+    assert!(survivors.is_empty(), "in {SEEDS_FOR_A_VARIANT} seeds: {survivors:#?}");
 }

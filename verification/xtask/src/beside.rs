@@ -182,10 +182,12 @@ fn fuzz(folder: &Path) -> Check {
     fuzz
 }
 
-fn simulation() -> Check {
+fn simulation(root: &Path) -> Check {
     let seeds = "test --locked --profile simulation -p lock-simulation";
     let mut seeds = check(&format!("the simulation, {SIMULATION_SEEDS} seeds"), "cargo", seeds);
     seeds.command.env("LOCK_SIMULATION_SEEDS", SIMULATION_SEEDS.to_string());
+    // With the mistakes of the core that it has to find.
+    seeds.command.env("RUSTC_WORKSPACE_WRAPPER", root.join(".ci/rustc-with-mutants"));
     seeds
 }
 
@@ -196,13 +198,14 @@ pub(crate) fn is_model(job: &str) -> bool {
 fn chains(folder: &Path) -> io::Result<[Vec<Check>; 2]> {
     let models = Job::all(folder)?.into_iter().filter(|job| is_model(&job.name));
     let models = models.map(|job| Check { command: job.command(), name: job.name });
-    let models = models.chain([simulation()]).collect();
+    let root = std::env::current_dir()?;
+    let models = models.chain([simulation(&root)]).collect();
     let manifest = at("Cargo.toml", fs::read_to_string("Cargo.toml"))?;
     // Without rustup there is no old Rust.
     let toolchains = Command::new("rustup").args(["toolchain", "list"]).output();
     let toolchains = toolchains.map_or_else(|_| Vec::new(), |listed| listed.stdout);
     let toolchains = String::from_utf8_lossy(&toolchains).into_owned();
-    Ok([models, others(folder, &manifest, &toolchains, &std::env::current_dir()?)])
+    Ok([models, others(folder, &manifest, &toolchains, &root)])
 }
 
 fn others(folder: &Path, manifest: &str, toolchains: &str, root: &Path) -> Vec<Check> {

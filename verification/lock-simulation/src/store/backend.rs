@@ -46,7 +46,10 @@ impl LockBackend for Backend {
     }
 
     fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
-        self.network.observer().claimed(request.owner, self.process);
+        let whole = request.key.name().strip_suffix("~~g");
+        let whole = whole.and_then(|whole| LockKey::new(request.key.prefix(), whole).ok());
+        let is_safe = whole.is_some_and(|whole| self.network.has_safe_slot(self.process, &whole));
+        self.network.observer().claimed(&request, self.process, is_safe);
         let (network, process) = (self.network.clone(), self.process);
         let push = Push { notify: Arc::new(Notify::new()), process };
         let calls = Calls::new(network.world(), request.resume.is_some(), request.wait);
@@ -81,6 +84,9 @@ impl SimulatedClaim {
         call: Call,
         act: impl FnOnce(&mut Step<'_>, &Me) -> T + Send + 'static,
     ) -> Result<T> {
+        if matches!(call, Call::TryAcquire | Call::Renew) {
+            self.network.observer().asks(self.me.owner);
+        }
         let me = self.me.clone();
         let request = self
             .network

@@ -137,6 +137,19 @@ impl Store {
         label.is_some_and(|label| label.starts_with(READS))
     }
 
+    /// The slots beside this gate, or permits, of one process that last until then at least, and their owners.
+    pub(crate) fn slots_of(&self, process: usize, whole: &LockKey, until: Time) -> Vec<OwnerId> {
+        let slots = format!("{}~~r", whole.name());
+        let lines = self
+            .lines
+            .iter()
+            .filter(|(key, _)| key.prefix() == whole.prefix() && key.name().starts_with(&slots));
+        let holders = lines.filter_map(|(_, line)| line.holder.as_ref());
+        let ours =
+            holders.filter(|(entry, _)| entry.push.process == process && entry.until > until);
+        ours.map(|(entry, _)| entry.owner).collect()
+    }
+
     /// The owners of everything that is there.
     pub(crate) fn owners(&self) -> Vec<OwnerId> {
         let now = self.world.now();
@@ -242,7 +255,7 @@ impl Step<'_> {
         let had_place = line.waiters.iter().any(waits);
         line.waiters.retain(|entry| keeps_places || !waits(entry));
         let held = line.holder.as_ref().is_some_and(|holder| me.holds(holder));
-        if held && wrong::keeps_turn(&self.store.world, &me.key) {
+        if held && wrong::keeps(&self.store.world, &me.key) {
             let until = self.store.world.now() + nanos(network::LONG_TTL);
             line.holder.iter_mut().for_each(|(holder, _)| holder.until = until);
         } else if held && !(keeps_holds && waiting == 0) {

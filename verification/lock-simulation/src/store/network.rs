@@ -38,8 +38,8 @@ struct State {
     store: Store,
     /// Until when each process is cut off.
     cut_until: Vec<Time>,
-    /// What some process saw too early, in a wrong variant.
-    gates: BTreeMap<(usize, LockKey), Seen>,
+    /// What some process saw too early, in a wrong variant, and the slots that it had then.
+    too_early: BTreeMap<(usize, LockKey), (Vec<OwnerId>, Seen)>,
 }
 
 /// What happens to a request.
@@ -61,7 +61,7 @@ enum Fate {
 impl Network {
     pub(crate) fn new(world: &World, observer: &Observer, kind: Kind, processes: usize) -> Self {
         let store = Store::new(world, kind);
-        let state = State { store, cut_until: vec![0; processes], gates: BTreeMap::new() };
+        let state = State { store, cut_until: vec![0; processes], too_early: BTreeMap::new() };
         let state = Mutex::new(state);
         Self(Arc::new(Shared { world: world.clone(), observer: observer.clone(), state }))
     }
@@ -173,7 +173,7 @@ impl Network {
     ) -> Result<T> {
         let key = key.clone();
         if call == Call::TryAcquire {
-            self.see_gate_of(process, &key);
+            self.see_too_early(process, &key);
         }
         let what = format!("{key}: {call:?}");
         self.send(process, &what, move |network| network.act(&key, act)).await
@@ -189,7 +189,7 @@ impl Network {
             let look = move |network: &Self| {
                 let look = |key| {
                     let seen = network.act(key, |step| step.look(key));
-                    network.seen_before(process, key).unwrap_or(seen)
+                    network.seen_before(process, key, seen)
                 };
                 keys.iter().map(look).collect::<Vec<_>>()
             };
@@ -198,20 +198,56 @@ impl Network {
         Ok(seen)
     }
 
-    /// Remembers the gate as it is when a slot beside it is asked for, if that is what readers look at.
-    fn see_gate_of(&self, process: usize, slot: &LockKey) {
-        let Some((whole, _)) = slot.name().split_once("~~r") else { return };
-        if !self.world().is_wrong(Variant::LooksTooEarly) {
-            return;
-        }
-        if let Ok(gate) = LockKey::new(slot.prefix(), format!("{whole}~~g")) {
-            let seen = self.act(&gate, |step| step.look(&gate));
-            self.state().gates.insert((process, gate), seen);
+    /// Remembers the gate as it is when a slot beside it is asked for, or the slots when the gate is, if that is what
+    /// readers or writers look at.
+    fn see_too_early(&self, process: usize, key: &LockKey) {
+        let Some((whole, part)) = key.name().rsplit_once("~~") else { return };
+        let seen = match part.as_bytes() {
+            [b'r', ..] if self.world().is_wrong(Variant::LooksTooEarly) => vec!["g".to_owned()],
+            b"g" if self.world().is_wrong(Variant::WriterLooksTooEarly)
+                && !self.has_gate(process, key) =>
+            {
+                (0..64).map(|slot| format!("r{slot}")).collect()
+            }
+            _ => return,
+        };
+        for part in seen {
+            if let Ok(other) = LockKey::new(key.prefix(), format!("{whole}~~{part}")) {
+                let seen = self.act(&other, |step| step.look(&other));
+                self.state().too_early.insert((process, other), (Vec::new(), seen));
+            }
         }
     }
 
-    fn seen_before(&self, process: usize, key: &LockKey) -> Option<Seen> {
-        self.state().gates.get(&(process, key.clone())).cloned()
+    fn has_gate(&self, process: usize, gate: &LockKey) -> bool {
+        let holder = self.state().store.holder(gate).map(|(holder, _)| holder.owner);
+        let places = holder.map(|owner| self.observer().places_of(owner));
+        places.is_some_and(|places| places.iter().any(|(of, _)| *of == process))
+    }
+
+    /// What a process sees in place of what there is.
+    fn seen_before(&self, process: usize, key: &LockKey, seen: Seen) -> Seen {
+        let before = self.state().too_early.get(&(process, key.clone())).cloned();
+        if !self.world().is_wrong(Variant::LooksOnce) {
+            return before.map_or(seen, |(_, before)| before);
+        }
+        let Some(whole) = key.name().strip_suffix("~~g") else { return seen };
+        let Ok(whole) = LockKey::new(key.prefix(), whole) else { return seen };
+        let slots = self.state().store.slots_of(process, &whole, self.world().now());
+        match before {
+            Some((had, before)) if had == slots => before,
+            _ => {
+                let now = (slots, seen.clone());
+                self.state().too_early.insert((process, key.clone()), now);
+                seen
+            }
+        }
+    }
+
+    /// Whether a process has a slot of this name, and keeps it for a while.
+    pub(crate) fn has_safe_slot(&self, process: usize, whole: &LockKey) -> bool {
+        let until = self.world().now() + 500_000_000;
+        !self.state().store.slots_of(process, whole, until).is_empty()
     }
 
     async fn send<T: fmt::Debug + Send + 'static>(

@@ -29,6 +29,16 @@ pub(super) fn look(world: &World, key: &LockKey, seen: Seen) -> Seen {
         (None, Seen::Held { fence, .. }) if is_wrong(Variant::MistakesWriters) => {
             Seen::Held { fence, label: Some(READS.to_owned()) }
         }
+        (None, Seen::Free { floor: Some(fence) })
+            if is_wrong(Variant::SeesGonePermits) && part.starts_with('p') =>
+        {
+            Seen::Held { fence: Some(fence), label: None }
+        }
+        (None, Seen::Held { fence: Some(fence), label: Some(label) })
+            if is_wrong(Variant::PassingFenceTooHigh) && label.starts_with(READS) =>
+        {
+            Seen::Held { fence: FencingToken::new(fence.get() + 1).ok(), label: Some(label) }
+        }
         (None, Seen::Free { floor: Some(fence) }) if is_wrong(Variant::FloorTooLow) => {
             Seen::Free { floor: FencingToken::new(fence.get() - 1).ok() }
         }
@@ -45,7 +55,13 @@ pub(super) fn is_unaware(world: &World, label: Option<&str>) -> bool {
     world.is_wrong(Variant::EndsReadersTurns) && label.is_some_and(|label| label.starts_with(READS))
 }
 
-/// Whether this is a turnstile that is kept.
-pub(super) fn keeps_turn(world: &World, key: &LockKey) -> bool {
-    world.is_wrong(Variant::KeepsTurns) && key.name().ends_with("~~pt")
+/// Whether this is a part that is kept after its release.
+pub(super) fn keeps(world: &World, key: &LockKey) -> bool {
+    let Some((_, part)) = key.name().rsplit_once("~~") else { return false };
+    match part.as_bytes() {
+        b"pt" => world.is_wrong(Variant::KeepsTurns),
+        b"g" => world.is_wrong(Variant::KeepsGates),
+        [b'r', ..] => world.is_wrong(Variant::KeepsSlots),
+        _ => false,
+    }
 }
