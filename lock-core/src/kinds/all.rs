@@ -110,6 +110,11 @@ impl LockSet {
         self.each(|lock| lock.lock_delay(delay))
     }
 
+    /// As [`Lock::min_hold`], once all of the locks are held: it counts for each from its own grant.
+    pub fn min_hold(self, least: Duration) -> Self {
+        self.each(|lock| lock.min_hold(least))
+    }
+
     /// As [`Lock::renew_every`].
     pub fn renew_every(self, every: Duration) -> Self {
         self.each(|lock| lock.renew_every(every))
@@ -316,6 +321,7 @@ impl LockSet {
 
     async fn take(&self, patience: Patience) -> Result<LockSetGuard> {
         let mut guards = Guards::default();
+        let least = self.least()?;
         for lock in &self.locks {
             let signal = guards.held().lost();
             let next = tokio::select! {
@@ -339,7 +345,18 @@ impl LockSet {
             guards.release().await;
             return Err(self.client.describe(Error::lost(reason), Operation::Acquire, &key));
         }
-        Ok(LockSetGuard { held, guards, client: Arc::clone(&self.client) })
+        let guard = LockSetGuard { held, guards, client: Arc::clone(&self.client) };
+        guard.set_min_hold(least);
+        Ok(guard)
+    }
+
+    /// For how long each is kept from others, which is the same for all.
+    fn least(&self) -> Result<Duration> {
+        let terms = self.locks.iter().map(|lock| {
+            let described = |error| self.client.describe(error, Operation::Acquire, lock.key());
+            lock.terms().map(|terms| terms.min_hold).map_err(described)
+        });
+        Ok(terms.collect::<Result<Vec<_>>>()?.into_iter().max().unwrap_or_default())
     }
 
     async fn take_next(
@@ -357,7 +374,8 @@ impl LockSet {
             let error = Error::new(ErrorKind::NotAcquired, text);
             return Err(self.client.describe(error, Operation::Acquire, lock.key()));
         }
-        lock.take(patience).await
+        // Until all are held, each is given back at once.
+        lock.clone().min_hold(Duration::ZERO).take(patience).await
     }
 }
 
@@ -368,7 +386,7 @@ struct Guards(Vec<LockGuard>);
 
 impl Guards {
     fn held(&self) -> HeldSet {
-        HeldSet(self.0.iter().map(|guard| guard.held().clone()).collect())
+        self.0.iter().map(|guard| guard.held().clone()).collect()
     }
 
     /// The releases begin in this order, and none waits for the one before: so a store that is
@@ -472,6 +490,12 @@ impl LockSetGuard {
         let answers = all(self.guards.0.iter().map(LockGuard::renew)).await;
         settle(&self.client, Operation::Renew, answers)?;
         Ok(self.state())
+    }
+
+    /// Keeps each of the locks from others until `least` after its grant, even if it is released sooner:
+    /// see [`LockGuard::set_min_hold`].
+    pub fn set_min_hold(&self, least: Duration) {
+        self.guards.0.iter().for_each(|guard| guard.set_min_hold(least));
     }
 
     /// Asks the store whether all of the locks are still held.
@@ -584,8 +608,15 @@ impl Deref for LockSetGuard {
 #[derive(Clone, Debug)]
 pub struct HeldSet(Arc<[Held]>);
 
+/// Holds of any kind as one, such as a lock and a permit: lost with the first.
+impl FromIterator<Held> for HeldSet {
+    fn from_iter<T: IntoIterator<Item = Held>>(holds: T) -> Self {
+        Self(holds.into_iter().collect())
+    }
+}
+
 impl HeldSet {
-    /// The locks, ordered by name.
+    /// The locks, in the order in which they were taken: that of their names, from a [`LockSet`].
     pub fn keys(&self) -> impl Iterator<Item = &LockKey> {
         self.0.iter().map(Held::key)
     }

@@ -8,6 +8,7 @@ mod part;
 mod rw_lock;
 mod semaphore;
 mod slots;
+mod whole;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -17,6 +18,7 @@ pub use election::{Election, Leader, Leadership, Observation, Observer};
 pub(crate) use part::LockPart;
 pub use rw_lock::{ReadGuard, RwLock, WriteGuard};
 pub use semaphore::{Permit, Semaphore};
+pub use whole::{HeldAs, WholeHold, WholeLock};
 
 use crate::LockKey;
 use crate::mutex::Mutex;
@@ -68,6 +70,20 @@ macro_rules! settings {
             /// How long the store keeps it without a renewal: see [`Lock::ttl`](crate::Lock::ttl).
             pub fn ttl(mut self, ttl: std::time::Duration) -> Self {
                 self.lock = self.lock.ttl(ttl);
+                self
+            }
+
+            /// For how long others are kept away after it was lost: see
+            /// [`Lock::lock_delay`](crate::Lock::lock_delay).
+            pub fn lock_delay(mut self, delay: std::time::Duration) -> Self {
+                self.lock = self.lock.lock_delay(delay);
+                self
+            }
+
+            /// For how long it is kept from others at least, counted from the grant: see
+            /// [`Lock::min_hold`](crate::Lock::min_hold).
+            pub fn min_hold(mut self, least: std::time::Duration) -> Self {
+                self.lock = self.lock.min_hold(least);
                 self
             }
 
@@ -143,6 +159,12 @@ macro_rules! guard {
             /// If dropped, the renewal may or may not have happened.
             pub async fn renew(&self) -> crate::Result<crate::LockState> {
                 self.lock().renew().await.map_err(|error| error.renamed(self.held.key()))
+            }
+
+            /// Keeps it from others until `least` after the grant, even if it is released sooner: see
+            /// [`LockGuard::set_min_hold`](crate::LockGuard::set_min_hold).
+            pub fn set_min_hold(&self, least: std::time::Duration) {
+                self.lock().set_min_hold(least);
             }
 
             /// Runs `body` under it, then releases it. If it is lost, the body is dropped at its next await.

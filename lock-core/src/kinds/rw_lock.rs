@@ -75,11 +75,11 @@ impl UnwindSafe for ReadersInUse {}
 impl RefUnwindSafe for ReadersInUse {}
 
 /// How many processes can read at a time.
-const SLOTS: u32 = 64;
+pub(super) const READER_SLOTS: u32 = 64;
 
 /// What the label of those begins with who have the gate to read, and to write.
-const READS: &str = "~r:";
-const WRITES: &str = "~w:";
+pub(super) const READS: &str = "~r:";
+pub(super) const WRITES: &str = "~w:";
 
 /// What a look at the gate shows a reader.
 enum Gate {
@@ -259,13 +259,23 @@ impl RwLock {
     }
 
     async fn take_read(&self, patience: Patience) -> Result<ReadGuard> {
-        let reading = in_time(self.client(), patience, self.search_read(patience)).await;
-        reading.map_err(|error| self.described(error))
+        let reading = async {
+            let least = self.lock.terms()?.min_hold;
+            let guard = in_time(self.client(), patience, self.search_read(patience)).await?;
+            guard.set_min_hold(least);
+            Ok(guard)
+        };
+        reading.await.map_err(|error| self.described(error))
     }
 
     async fn take_write(&self, patience: Patience) -> Result<WriteGuard> {
-        let writing = in_time(self.client(), patience, self.search_write(patience)).await;
-        writing.map_err(|error| self.described(error))
+        let writing = async {
+            let least = self.lock.terms()?.min_hold;
+            let guard = in_time(self.client(), patience, self.search_write(patience)).await?;
+            guard.set_min_hold(least);
+            Ok(guard)
+        };
+        writing.await.map_err(|error| self.described(error))
     }
 
     fn described(&self, error: Error) -> Error {
@@ -357,10 +367,10 @@ impl RwLock {
     async fn new_slot(&self, patience: Patience) -> Result<LockGuard> {
         let slots = self.slots();
         let usual = self.in_use.usual.load(Relaxed);
-        let first = if usual == 0 { slots.one_of(SLOTS) } else { usual - 1 };
+        let first = if usual == 0 { slots.one_of(READER_SLOTS) } else { usual - 1 };
         let mut taken = slots.attempt(first).await?;
         if taken.is_none() {
-            let free = slots.look(0..SLOTS, patience).await?.free;
+            let free = slots.look(0..READER_SLOTS, patience).await?.free;
             taken = slots.attempt_any(free).await?;
         }
         if let Some((slot, guard)) = taken {
@@ -368,9 +378,9 @@ impl RwLock {
             return Ok(guard);
         }
         if matches!(patience, Patience::Try) {
-            return Err(busy(format!("{SLOTS} other processes read already")));
+            return Err(busy(format!("{READER_SLOTS} other processes read already")));
         }
-        slots.lock(slots.one_of(SLOTS))?.take(patience).await
+        slots.lock(slots.one_of(READER_SLOTS))?.take(patience).await
     }
 
     async fn search_write(&self, patience: Patience) -> Result<WriteGuard> {
@@ -397,7 +407,7 @@ impl RwLock {
     /// Waits until each slot was free at some moment since this was called.
     async fn readers_leave(&self, patience: Patience) -> Result<()> {
         let slots = self.slots();
-        let mut held = slots.look(0..SLOTS, patience).await?.held;
+        let mut held = slots.look(0..READER_SLOTS, patience).await?.held;
         if !held.is_empty() && matches!(patience, Patience::Try) {
             return Err(busy("others read"));
         }

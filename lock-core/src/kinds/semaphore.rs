@@ -213,7 +213,13 @@ impl Semaphore {
     }
 
     async fn take(&self, patience: Patience) -> Result<Permit> {
-        in_time(self.client(), patience, self.search(patience)).await.map_err(|error| {
+        let taken = async {
+            let least = self.lock.terms()?.min_hold;
+            let permit = in_time(self.client(), patience, self.search(patience)).await?;
+            permit.set_min_hold(least);
+            Ok(permit)
+        };
+        taken.await.map_err(|error: Error| {
             let error = match error.kind() {
                 // Who has the turnstile, or one of the slots, is nobody's concern.
                 ErrorKind::NotAcquired => busy(format!("all {} permits are taken", self.permits)),
