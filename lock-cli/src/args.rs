@@ -28,12 +28,15 @@ pub(crate) struct Cli {
 pub(crate) enum CliCommand {
     /// Take one or more locks, run a command, release them
     Run(RunArgs),
-    /// Show who holds a lock
+    /// Show who holds a lock, of whatever kind: exclusively, permits, to read, to write
     Status {
         /// The name of the lock
         name: String,
         #[command(flatten)]
         store: StoreArgs,
+        /// How many permits there are, to be shown beside those that are held: it is kept nowhere
+        #[arg(long, value_name = "N", value_parser = permits())]
+        permits: Option<u32>,
         /// Print nothing; exit 0 if the lock is held, 1 if it is free
         #[arg(short, long, conflicts_with = "json")]
         quiet: bool,
@@ -75,6 +78,9 @@ pub(crate) enum CliCommand {
         names: Vec<String>,
         #[command(flatten)]
         store: StoreArgs,
+        /// How many permits there are, to be shown beside those that are held: it is kept nowhere
+        #[arg(long, value_name = "N", value_parser = permits())]
+        permits: Option<u32>,
         /// How often the store is asked
         #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "500ms")]
         every: Duration,
@@ -210,7 +216,7 @@ pub(crate) struct RunArgs {
     pub(crate) want: WantArgs,
     /// Take one of this many permits of the name, so that at most this many commands run at a time. The
     /// number of the permit, from 0, is in $DISTLOCK_SLOT
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256), conflicts_with_all = ["read", "write"])]
+    #[arg(long, value_name = "N", value_parser = permits(), conflicts_with_all = ["read", "write"])]
     pub(crate) permits: Option<u32>,
     /// Run beside others with --read, while nobody runs with --write
     #[arg(long, conflicts_with = "write")]
@@ -222,9 +228,14 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) max_hold: Option<Duration>,
     /// Keep the lock at least this long, even if the command ends sooner: for a job that must not
-    /// be run again by a machine whose clock is behind
+    /// be run again by a machine whose clock is behind. A signal ends the wait for that, and leaves the
+    /// lock to its --ttl
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) min_hold: Option<Duration>,
+    /// Keep others away this long after the lock was lost because it could not be renewed: for requests
+    /// of the command that are still on their way. At most ten times the --ttl
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) lock_delay: Option<Duration>,
     /// How long the command has between the first signal and SIGKILL when it must stop. When its
     /// lease is ending, that is a third of the ttl at most
     #[arg(short, long, value_name = "DURATION", value_parser = duration, default_value = "5s")]
@@ -285,12 +296,15 @@ pub(crate) struct ReleaseArgs {
     #[command(flatten)]
     pub(crate) lease: LeaseArgs,
     /// Release it no matter who holds it: the holder is not asked, and keeps working until it
-    /// notices
+    /// notices. Of a name with permits, or with readers and a writer, all that are held, each reported
     #[arg(long, conflicts_with = "lease")]
     pub(crate) force: bool,
-    /// Release it only if this owner holds it: the id that `status` shows, or its beginning
+    /// Release it, or the parts of it, only if this owner holds them: the id that `status` shows, or its beginning
     #[arg(long, value_name = "ID", value_parser = owner, requires = "force")]
     pub(crate) owner: Option<String>,
+    /// Release only the permit with this number
+    #[arg(long, value_name = "N", requires = "force")]
+    pub(crate) slot: Option<u32>,
     /// Do not ask for confirmation
     #[arg(long, short, requires = "force")]
     pub(crate) yes: bool,
@@ -315,6 +329,11 @@ pub(crate) struct SuperviseArgs {
     pub(crate) kill_after_ns: u64,
     #[arg(last = true, required = true)]
     pub(crate) command: Vec<OsString>,
+}
+
+/// How many permits a name can have.
+fn permits() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=256)
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

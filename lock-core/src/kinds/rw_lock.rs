@@ -11,8 +11,8 @@ use super::slots::Slots;
 use super::{LockPart, guard, settings};
 use crate::keeper::{Client, Patience};
 use crate::{
-    Error, FencingToken, Held, Lock, LockGuard, LockState, Locks, LostReason, Operation, Released,
-    Result, Seen, blocking,
+    Error, FencingToken, Held, HolderInfo, Lock, LockGuard, LockState, Locks, LostReason,
+    Operation, Released, Result, Seen, blocking,
 };
 
 /// Many may read at a time, or one may write, from [`Locks::rw_lock`](crate::Locks::rw_lock). Cheap to
@@ -78,8 +78,17 @@ impl RefUnwindSafe for ReadersInUse {}
 pub(super) const READER_SLOTS: u32 = 64;
 
 /// What the label of those begins with who have the gate to read, and to write.
-pub(super) const READS: &str = "~r:";
-pub(super) const WRITES: &str = "~w:";
+const READS: &str = "~r:";
+const WRITES: &str = "~w:";
+
+/// Whether it has the gate to read. Its label is the user's own from then on.
+pub(super) fn reads_at_gate(holder: &mut HolderInfo) -> bool {
+    let label = holder.label.take().unwrap_or_default();
+    let read = label.strip_prefix(READS);
+    let own = read.or_else(|| label.strip_prefix(WRITES)).unwrap_or(&label);
+    holder.label = (!own.is_empty()).then(|| own.to_owned());
+    read.is_some()
+}
 
 /// What a look at the gate shows a reader.
 enum Gate {
@@ -278,7 +287,11 @@ impl RwLock {
         writing.await.map_err(|error| self.described(error))
     }
 
-    fn described(&self, error: Error) -> Error {
+    fn described(&self, mut error: Error) -> Error {
+        if let Some(mut holder) = error.holder().cloned() {
+            reads_at_gate(&mut holder);
+            error = error.held_by(holder);
+        }
         self.client().describe(error.renamed(self.key()), Operation::Acquire, self.key())
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::calls::all;
 use super::part::LockPart;
-use super::rw_lock::{READS, WRITES};
+use super::rw_lock::reads_at_gate;
 use crate::{HolderInfo, LockAdmin, LockInfo, LockKey, Locks, Operation, Result, Seen};
 
 /// Who has what under one name, whatever kinds of lock it is used for: an exclusive lock, which may be an
@@ -100,22 +100,12 @@ impl WholeLock {
             None => HeldAs::Exclusive,
             Some(LockPart::Permit(number)) => HeldAs::Permit(number),
             Some(LockPart::Slot(_)) => HeldAs::Reader,
-            Some(LockPart::Gate) => at_the_gate(&mut holder),
+            Some(LockPart::Gate) if reads_at_gate(&mut holder) => HeldAs::Reader,
+            Some(LockPart::Gate) => HeldAs::Writer,
             Some(LockPart::Turnstile) => return,
         };
         self.holds.push(WholeHold { held_as, part: part_key, holder });
     }
-}
-
-/// What the holder of a gate does there. Its label says so, before that of the user.
-fn at_the_gate(holder: &mut HolderInfo) -> HeldAs {
-    let label = holder.label.take().unwrap_or_default();
-    let (held_as, own) = match label.strip_prefix(READS) {
-        Some(own) => (HeldAs::Reader, own),
-        None => (HeldAs::Writer, label.strip_prefix(WRITES).unwrap_or(&label)),
-    };
-    holder.label = (!own.is_empty()).then(|| own.to_owned());
-    held_as
 }
 
 /// How many locks are inspected at a time.
