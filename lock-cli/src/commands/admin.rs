@@ -96,7 +96,10 @@ fn ask_for_all(args: &ReleaseArgs, victims: &[&WholeHold]) -> Result<(), ExitErr
             "Their commands are not stopped at once; others may run beside them. Release all of these?",
         ),
     };
-    let unasked = format!("{held}: add --yes to release without confirmation");
+    let unasked = match victims {
+        [_] => format!("{held}: add --yes to release it without confirmation"),
+        _ => format!("{held}\nadd --yes to release them without confirmation"),
+    };
     let refused = kept(format!("{name} was not released"));
     confirm(&format!("{held}.\n{risk} [y/N] "), unasked, refused)
 }

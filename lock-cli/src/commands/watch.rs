@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(story.look(held(&both, 0), at(3)), None);
         assert_eq!(story.look(held(&[("a~~p0", 3, 10), both[1]], 0), at(4)), Some("taken"));
         assert_eq!((story.changes, story.lost), (2, 0));
-        assert_eq!(story.look(held(&[("a~~p0", 3, 10)], 0), at(13)), Some("freed"));
+        assert_eq!(story.look(held(&[("a~~p0", 3, 10)], 0), at(14)), Some("freed"));
         assert_eq!((story.changes, story.lost), (3, 1));
     }
 }

@@ -28,7 +28,7 @@ pub(crate) fn lines<H: std::borrow::Borrow<WholeHold>>(holds: &[H]) -> String {
     holds.iter().map(|hold| format!("\n  {}", who(hold.borrow()))).collect()
 }
 
-/// `permit 2: ci-7/4121, owner 1c55fb34 (held for 3m12s, fence 17, 21s left)`.
+/// `permit 2: ci-7/4121 (held for 3m12s, fence 17, 21s left), owner 1c55fb34`.
 pub(crate) fn who(hold: &WholeHold) -> String {
     with_role(hold, holder::with_owner(&hold.holder))
 }

@@ -227,8 +227,8 @@ async fn release(
             // The lock must outlast us, so it is not released: that would let another machine run the command.
             _ = signals.next(), if is_kept => {
                 *is_left = true;
-                let text = format!("a signal has ended the wait for --min-hold; the lock is left to its ttl, {}", short(ttl));
-                all.warn("left", json!({ "ttl_ms": millis(ttl) }), &text);
+                let text = format!("{}: a signal has ended the wait for --min-hold; it is left to its ttl, {}", all.name(), short(ttl));
+                all.note("left", json!({ "ttl_ms": millis(ttl) }), &text);
                 return None;
             }
             () = clock.sleep_until(limit) => {

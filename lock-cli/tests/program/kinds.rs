@@ -167,7 +167,7 @@ fn readers_and_a_writer_are_shown_as_one_under_their_name() {
     });
     let text = bench.done(["status", "prices"]).is(0).stdout;
     assert!(text.starts_with("\"prices\" is held: 2 readers, a writer is next"), "{text}");
-    for line in ["  reader: report, owner", "  reader: export, owner", "  writer: import, owner"] {
+    for line in ["  reader: report (held", "  reader: export (held", "  writer: import (held"] {
         assert_eq!(text.matches(line).count(), 1, "{text}");
     }
     // A reader that gave up is told what it waited for, and of no mark of this library.
@@ -194,12 +194,12 @@ fn a_forced_release_ends_all_permits_or_the_one_that_is_named() {
     let (first, slot) = held.remove(0);
     let one = slot.to_string();
     let unasked = bench.done(["release", "gpu", "--force"]).is(64).printing("");
-    for word in ["3 holders", "one, owner", "two, owner", "three, owner", "--yes"] {
+    for word in ["3 holders", ": one (held", ": two (held", ": three (held", "--yes"] {
         assert!(unasked.stderr.contains(word), "{word}: {unasked:?}");
     }
     bench.done(["release", "gpu", "--slot", &one]).is(64);
     let other = ["release", "gpu", "--force", "--yes", "--owner=00000000"];
-    bench.done(other).is(75).printing("").saying(["one, owner", "nothing was released"]);
+    bench.done(other).is(75).printing("").saying([": one (held", "nothing was released"]);
     let done = bench.done(["release", "gpu", "--force", "--yes", "--slot", &one]).is(0);
     assert!(done.stdout.starts_with(&format!("released permit {one} of \"gpu\"")), "{done:?}");
     assert_eq!(done.stdout.lines().count(), 1, "{done:?}");
