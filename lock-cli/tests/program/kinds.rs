@@ -38,7 +38,7 @@ fn as_many_commands_run_as_there_are_permits() {
         bench.done(["run", "gpu", "--permits", "2", "-n", "--", "echo", "ran"]).is(75).printing("");
     assert!(done.stderr.contains("\"gpu\" not acquired: all its permits are taken"), "{done:?}");
     let done =
-        bench.done(["run", "gpu", "--permits", "2", "-w", "300ms", "-E", "3", "--", "echo", "ran"]);
+        bench.done(["run", "gpu", "--permits", "2", "-w", "3s", "-E", "3", "--", "echo", "ran"]);
     done.is(3).printing("");
     let waits =
         bench.distlock(["run", "gpu", "--permits", "2", "--", "echo", "ran"]).spawn().unwrap();
@@ -171,7 +171,7 @@ fn readers_and_a_writer_are_shown_as_one_under_their_name() {
         assert_eq!(text.matches(line).count(), 1, "{text}");
     }
     // A reader that gave up is told what it waited for, and of no mark of this library.
-    let done = bench.done(["run", "prices", "--read", "--wait=300ms", "--", "true"]).is(75);
+    let done = bench.done(["run", "prices", "--read", "--wait=3s", "--", "true"]).is(75);
     assert!(!done.stderr.contains('~'), "{done:?}");
     let list = bench.done(["list"]).is(0).stdout;
     let rows: Vec<_> = list.lines().skip(1).collect();
