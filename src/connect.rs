@@ -34,6 +34,8 @@ use crate::url::{Setting, StoreUrl};
 /// |---|---|---|
 /// | `lock_prefix` | put before all names, so applications can share a store | none |
 /// | `lock_ttl` | how long the store keeps a lock without a renewal | `30s` |
+/// | `lock_delay` | how long others are kept away after a holder has lost a lock: see [`Lock::lock_delay`](crate::Lock::lock_delay) | none |
+/// | `lock_min_hold` | the least time for which a lock is kept from others: see [`Lock::min_hold`](crate::Lock::min_hold) | none |
 /// | `lock_call_timeout` | the limit for one call to the store | a third of the TTL, at most `5s` |
 /// | `lock_unavailable_after` | when a wait without a limit gives up on a store that does not answer | `30s`; Redlock: `30s` more than its longest TTL |
 /// | `lock_cohort` | how many tasks of this process may have a lock one after the other: see [`LocksBuilder::cohort`](crate::LocksBuilder::cohort) | `1`, off |
@@ -154,6 +156,16 @@ impl ConnectBuilder {
     /// The TTL of locks that do not set their own: see [`LocksBuilder::default_ttl`].
     pub fn default_ttl(self, ttl: Duration) -> Self {
         self.with(move |locks| locks.default_ttl(ttl))
+    }
+
+    /// For how long others are kept away after the end of a hold: see [`LocksBuilder::lock_delay`].
+    pub fn lock_delay(self, delay: Duration) -> Self {
+        self.with(move |locks| locks.lock_delay(delay))
+    }
+
+    /// For how long a lock is kept from others at least: see [`LocksBuilder::min_hold`].
+    pub fn min_hold(self, least: Duration) -> Self {
+        self.with(move |locks| locks.min_hold(least))
     }
 
     /// The limit for one call to the store: see [`LocksBuilder::call_timeout`].

@@ -53,6 +53,12 @@ fn common(params: &mut Params) -> Result<Vec<Setting>> {
     if let Some(ttl) = params.duration("lock_ttl")? {
         settings.push(Arc::new(move |locks| locks.default_ttl(ttl)));
     }
+    if let Some(delay) = params.duration("lock_delay")? {
+        settings.push(Arc::new(move |locks| locks.lock_delay(delay)));
+    }
+    if let Some(least) = params.duration("lock_min_hold")? {
+        settings.push(Arc::new(move |locks| locks.min_hold(least)));
+    }
     if let Some(limit) = params.duration("lock_call_timeout")? {
         settings.push(Arc::new(move |locks| locks.call_timeout(limit)));
     }

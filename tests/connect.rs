@@ -1,5 +1,7 @@
 //! How `connect` answers good and bad URLs, before anything is sent.
 
+use std::time::Duration;
+
 use distlock::{Error, ErrorKind, connect, schemes};
 
 async fn refused(url: &str) -> Error {
@@ -47,6 +49,30 @@ async fn a_cohort_is_set_by_the_url_or_by_the_program() {
     }
     assert_eq!(refused("memory://?lock_cohort=many").await.kind(), ErrorKind::Config);
     assert_eq!(refused("memory://?lock_cohort=0").await.kind(), ErrorKind::InvalidInput);
+}
+
+#[tokio::test]
+async fn a_delay_and_a_least_hold_are_set_by_the_url_or_by_the_program() {
+    let url = "memory://?lock_ttl=10s&lock_delay=20s&lock_min_hold=60s";
+    let second = Duration::from_secs(1);
+    let program = distlock::builder(url).lock_delay(30 * second).min_hold(90 * second);
+    for (locks, delay, least) in
+        [(connect(url).await.unwrap(), 20, 60), (program.connect().await.unwrap(), 30, 90)]
+    {
+        let lock = locks.named("x").unwrap();
+        let guard = lock.acquire().await.unwrap();
+        let kept = locks.inspect("x").await.unwrap().unwrap().holder.unwrap().expires_in.unwrap();
+        assert!(guard.remaining() <= 10 * second && kept > (9 + delay) * second, "{kept:?}");
+        assert_eq!(locks.min_hold(), least * second);
+        drop(guard);
+        let waits = lock.acquire_timeout(Duration::from_millis(50)).await;
+        assert_eq!(waits.unwrap_err().kind(), ErrorKind::NotAcquired);
+    }
+    assert_eq!(refused("memory://?lock_delay=long").await.kind(), ErrorKind::Config);
+    assert_eq!(refused("memory://?lock_min_hold=2").await.kind(), ErrorKind::Config);
+    let far = connect("memory://?lock_ttl=1s&lock_delay=11s").await.unwrap();
+    let error = far.named("x").unwrap().acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
 }
 
 #[tokio::test]

@@ -55,6 +55,8 @@ fn fuzz_urls() {
         ":",
         "=",
         "lock_ttl=10s",
+        "lock_delay=",
+        "lock_min_hold=",
         "lock_prefix=",
         "lock_max_ttl=",
         "lock_table=",

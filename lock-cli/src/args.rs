@@ -31,12 +31,15 @@ pub(crate) struct Cli {
 pub(crate) enum CliCommand {
     /// Take one or more locks, run a command, release them
     Run(RunArgs),
-    /// Show who holds a lock
+    /// Show who holds a lock, of whatever kind: exclusively, permits, to read, to write
     Status {
         /// The name of the lock
         name: String,
         #[command(flatten)]
         store: StoreArgs,
+        /// How many permits there are, to be shown beside those that are held: it is kept nowhere
+        #[arg(long, value_name = "N", value_parser = permits())]
+        permits: Option<u32>,
         /// Print nothing; exit 0 if the lock is held, 1 if it is free
         #[arg(short, long, conflicts_with = "json")]
         quiet: bool,
@@ -77,6 +80,9 @@ pub(crate) enum CliCommand {
         names: Vec<String>,
         #[command(flatten)]
         store: StoreArgs,
+        /// How many permits there are, shown next to those that are held: the store does not keep this
+        #[arg(long, value_name = "N", value_parser = permits())]
+        permits: Option<u32>,
         /// How often to query the store
         #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "500ms")]
         every: Duration,
@@ -231,7 +237,7 @@ pub(crate) struct RunArgs {
     pub(crate) want: WantArgs,
     /// Take one of N permits, so that at most N commands run at a time. $DISTLOCK_SLOT is the number of
     /// the permit, from 0
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256), conflicts_with_all = ["read", "write"])]
+    #[arg(long, value_name = "N", value_parser = permits(), conflicts_with_all = ["read", "write"])]
     pub(crate) permits: Option<u32>,
     /// Run alongside other commands with --read, while none runs with --write
     #[arg(long, conflicts_with = "write")]
@@ -243,9 +249,14 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) max_hold: Option<Duration>,
     /// Keep the lock at least this long, even if the command ends sooner, so that a machine whose
-    /// clock is behind does not run the job again
+    /// clock is behind does not run the job again. A signal ends this wait, and leaves the lock to its
+    /// --ttl
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) min_hold: Option<Duration>,
+    /// Keep others away this long after the lock was lost because it could not be renewed: for requests
+    /// of the command that are still on their way. At most ten times the --ttl
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) lock_delay: Option<Duration>,
     /// When the command must stop: the time between the first signal and SIGKILL. At most a third of
     /// the TTL if its lease is about to end
     #[arg(short, long, value_name = "DURATION", value_parser = duration, default_value = "5s")]
@@ -307,12 +318,16 @@ pub(crate) struct LeaseArgs {
 pub(crate) struct ReleaseArgs {
     #[command(flatten)]
     pub(crate) lease: LeaseArgs,
-    /// Take the lock away from its holder, which keeps working until it notices
+    /// Take the lock away from its holder, which keeps working until it notices. Of a name with permits,
+    /// or with readers and a writer, all holds end, and each is reported
     #[arg(long, conflicts_with = "lease")]
     pub(crate) force: bool,
-    /// Do so only if this owner holds the lock: the id that `status` shows, or the start of it
+    /// Do so only if this owner holds the lock, or the part of it: the id that `status` shows, or the start of it
     #[arg(long, value_name = "ID", value_parser = owner, requires = "force")]
     pub(crate) owner: Option<String>,
+    /// Release only the permit with this number
+    #[arg(long, value_name = "N", requires = "force")]
+    pub(crate) slot: Option<u32>,
     /// Do not ask for confirmation
     #[arg(long, short, requires = "force")]
     pub(crate) yes: bool,
@@ -337,6 +352,11 @@ pub(crate) struct SuperviseArgs {
     pub(crate) kill_after_ns: u64,
     #[arg(last = true, required = true)]
     pub(crate) command: Vec<OsString>,
+}
+
+/// How many permits a name can have.
+fn permits() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=256)
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

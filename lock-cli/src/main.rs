@@ -59,15 +59,15 @@ fn main() -> ExitCode {
         CliCommand::Run(args) => with_runtime(run::run(args)),
         CliCommand::Acquire { name, want } => with_runtime(lease::acquire(name, want)),
         CliCommand::Renew { lease, ttl } => with_runtime(lease::renew(lease, ttl)),
-        CliCommand::Status { name, store, quiet } => {
-            with_runtime(inspect::status(name, store, quiet))
+        CliCommand::Status { name, store, permits, quiet } => {
+            with_runtime(inspect::status(name, store, permits, quiet))
         }
         CliCommand::List { prefix, store, sort } => {
             with_runtime(inspect::list(prefix, store, sort))
         }
         CliCommand::Release(args) => with_runtime(admin::release(args)),
-        CliCommand::Watch { names, store, every } => {
-            with_runtime(watch::watch(names, store, every))
+        CliCommand::Watch { names, store, permits, every } => {
+            with_runtime(watch::watch(names, store, permits, every))
         }
         CliCommand::Doctor { name, store } => with_runtime(doctor::doctor(name, store)),
         CliCommand::Bench { store, rounds, hand_overs } => {

@@ -88,9 +88,10 @@ impl OpenStore {
         Ok(format!("distlock-{purpose}-{id}"))
     }
 
-    /// A lock of this store, with its time to live if one was given.
+    /// A lock of this store, with its time to live if one was given. It has no least time: `run` sets that
+    /// when its command has run.
     pub(crate) fn lock(&self, name: &str, ttl: Option<Duration>) -> Result<Lock, ExitError> {
-        let lock = self.locks.named(name)?;
+        let lock = self.locks.named(name)?.min_hold(Duration::ZERO);
         self.check_ttl(ttl)?;
         Ok(match ttl {
             Some(ttl) => lock.ttl(ttl),

@@ -11,7 +11,8 @@
 //!   `polling` says who runs a keeper, a caller or a task; `client` has what the keepers of one `Locks` share
 //! - `hold` — whether a lock is held, decided by the clock; the token that hands it over; `rules` by which it is passed on
 //! - `kinds` — locks that are made of exclusive ones: permits in `semaphore`, readers and writers in `rw_lock`, several
-//!   names in `all`, leaders in `election`; `rules` says how they are made, `part` names what they are made of, `slots` are those
+//!   names in `all`, leaders in `election`; `rules` says how they are made, `part` names what they are made of, `whole` shows it as
+//!   one, `slots` are those
 //!   with numbers, `calls` waits for several at once
 //! - `blocking` — the same for threads that run no async code
 //! - `in_doubt`, `backoff` — what may still take effect in the store, and pauses

@@ -5,13 +5,14 @@ use std::io::{BufRead, IsTerminal, Write};
 use std::time::Duration;
 
 use distlock::clock::Clock;
-use distlock::{Error, ErrorKind, HolderInfo, Released};
+use distlock::kinds::{HeldAs, WholeHold, WholeLock};
+use distlock::{Error, ErrorKind, Released};
 use serde_json::json;
 
 use super::lease;
 use crate::args::{ReleaseArgs, StoreArgs};
 use crate::exit::{ExitError, code};
-use crate::output::{self, holder, quoted};
+use crate::output::{self, holder, quoted, whole};
 use crate::store::OpenStore;
 
 pub(crate) async fn release(args: ReleaseArgs) -> Result<u8, ExitError> {
@@ -22,34 +23,101 @@ pub(crate) async fn release(args: ReleaseArgs) -> Result<u8, ExitError> {
 }
 
 async fn force(args: &ReleaseArgs, store: &OpenStore) -> Result<u8, ExitError> {
-    let name = quoted(&args.lease.name);
-    let info = store.describe(store.locks.inspect(args.lease.name.as_str()).await)?;
-    let Some(holder) = info.and_then(|info| info.holder) else {
-        return report(args, false, None, &format!("{name} is free: nothing to release"));
-    };
-    let who = holder::with_owner(&holder);
-    if let Some(wanted) = &args.owner
-        && !holder.owner.is_some_and(|owner| owner.to_hex().starts_with(wanted.as_str()))
-    {
-        return Err(kept(format!(
-            "{name} is not held by owner {wanted} but by {who}: nothing was released"
-        )));
+    let found = store.describe(store.locks.inspect_whole(args.lease.name.as_str()).await)?;
+    let victims = victims(args, &found)?;
+    if victims.is_empty() {
+        return report(args, &[], &format!("{} is free: nothing to release", asked_for(args)));
     }
     if !args.yes {
-        let question = format!(
-            "{name} is held by {who}.\nIts command is not stopped at once; two commands may run at the same time. Release it? [y/N] "
-        );
-        let unasked =
-            format!("{name} is held by {who}: add --yes to release it without confirmation");
-        confirm(&question, unasked, kept(format!("{name} was not released")))?;
+        ask_for_all(args, &victims)?;
     }
-    // Exactly the hold that was shown, even a foreign one: a later holder keeps the lock.
-    let answer = store.locks.force_release(args.lease.name.as_str(), &holder.mark).await;
-    match store.describe(answer)? {
-        Released::Freed => {
-            report(args, true, Some(&holder), &format!("released {name}; it was held by {who}"))
+    let (mut freed, mut kept_ones, mut failed) = (Vec::new(), Vec::new(), None);
+    for hold in victims {
+        // Exactly the hold that was shown, even a foreign one: a later holder keeps the lock.
+        let answer = store.locks.force_release(hold.part.name(), &hold.holder.mark).await;
+        let (what, who) = (what(args, hold), holder::with_owner(&hold.holder));
+        match store.describe(answer) {
+            Ok(Released::Freed) => freed.push(hold),
+            Ok(_) => kept_ones.push(format!("{who} has already given up {what}")),
+            Err(error) => {
+                kept_ones.push(format!("{what} was not released: {}", error.message));
+                failed.get_or_insert(error);
+            }
         }
-        _ => Err(kept(format!("{who} has already given up {name}: nothing was released"))),
+    }
+    if !freed.is_empty() {
+        let line = |hold: &&WholeHold| {
+            let who = holder::with_owner(&hold.holder);
+            format!("released {}; it was held by {who}", what(args, hold))
+        };
+        report(args, &freed, &freed.iter().map(line).collect::<Vec<_>>().join("\n"))?;
+    }
+    if kept_ones.is_empty() {
+        return Ok(0);
+    }
+    let nothing = if freed.is_empty() { ": nothing was released" } else { "" };
+    let message = format!("{}{nothing}", kept_ones.join("; "));
+    Err(ExitError { message, ..failed.unwrap_or_else(|| kept(String::new())) })
+}
+
+/// The holds that are to end: all that there are under the name, or only some of them.
+fn victims<'a>(args: &ReleaseArgs, found: &'a WholeLock) -> Result<Vec<&'a WholeHold>, ExitError> {
+    let mut holds: Vec<_> = found.holds.iter().collect();
+    if let Some(slot) = args.slot {
+        holds.retain(|hold| hold.held_as == HeldAs::Permit(slot));
+    }
+    let Some(wanted) = args.owner.as_deref().filter(|_| !holds.is_empty()) else {
+        return Ok(holds);
+    };
+    let is_wanted = |hold: &&WholeHold| {
+        hold.holder.owner.is_some_and(|owner| owner.to_hex().starts_with(wanted))
+    };
+    let theirs: Vec<_> = holds.iter().copied().filter(is_wanted).collect();
+    if !theirs.is_empty() {
+        return Ok(theirs);
+    }
+    let others: Vec<_> = holds.into_iter().map(whole::who).collect();
+    Err(kept(format!(
+        "{} is not held by owner {wanted} but by {}: nothing was released",
+        asked_for(args),
+        others.join("; ")
+    )))
+}
+
+fn ask_for_all(args: &ReleaseArgs, victims: &[&WholeHold]) -> Result<(), ExitError> {
+    let name = asked_for(args);
+    let (held, risk) = match victims {
+        [hold] => (
+            format!("{} is held by {}", what(args, hold), holder::with_owner(&hold.holder)),
+            "Its command is not stopped at once; two commands may run at the same time. Release it?",
+        ),
+        _ => (
+            format!("{name} is held by {} holders:{}", victims.len(), whole::lines(victims)),
+            "Their commands are not stopped at once; others may run beside them. Release all of these?",
+        ),
+    };
+    let unasked = match victims {
+        [_] => format!("{held}: add --yes to release it without confirmation"),
+        _ => format!("{held}\nadd --yes to release them without confirmation"),
+    };
+    let refused = kept(format!("{name} was not released"));
+    confirm(&format!("{held}.\n{risk} [y/N] "), unasked, refused)
+}
+
+/// What the options name.
+fn asked_for(args: &ReleaseArgs) -> String {
+    let name = quoted(&args.lease.name);
+    args.slot.map_or(name.clone(), |slot| format!("permit {slot} of {name}"))
+}
+
+/// What a holder has.
+fn what(args: &ReleaseArgs, hold: &WholeHold) -> String {
+    let name = quoted(&args.lease.name);
+    match hold.held_as {
+        HeldAs::Permit(slot) => format!("permit {slot} of {name}"),
+        HeldAs::Reader => format!("a read of {name}"),
+        HeldAs::Writer => format!("the write of {name}"),
+        _ => name,
     }
 }
 
@@ -72,16 +140,13 @@ fn kept(message: String) -> ExitError {
     ExitError::new(code::NOT_ACQUIRED, "not-released", message)
 }
 
-fn report(
-    args: &ReleaseArgs,
-    released: bool,
-    holder: Option<&HolderInfo>,
-    text: &str,
-) -> Result<u8, ExitError> {
+fn report(args: &ReleaseArgs, freed: &[&WholeHold], text: &str) -> Result<u8, ExitError> {
+    let exclusive = freed.iter().find(|hold| hold.held_as == HeldAs::Exclusive);
     let object = json!({
         "name": args.lease.name,
-        "released": released,
-        "holder": holder.map(holder::holder_json),
+        "released": !freed.is_empty(),
+        "holder": exclusive.map(|hold| holder::holder_json(&hold.holder)),
+        "holders": freed.iter().map(|hold| whole::hold_json(hold)).collect::<Vec<_>>(),
     });
     output::result(args.lease.store.json, object, text)
 }

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use distlock::{HolderInfo, LockInfo};
+use distlock::HolderInfo;
 use serde_json::{Value, json};
 
 use crate::output::{escape, millis, rfc3339, short};
@@ -47,18 +47,6 @@ pub(crate) fn name(holder: &HolderInfo) -> String {
         (None, Some(owner)) => format!("owner {owner}"),
         (None, None) => "an unnamed client".to_owned(),
     }
-}
-
-/// What is known about a lock; without any information it is free.
-pub(crate) fn lock_json(name: &str, backend: &str, info: Option<&LockInfo>) -> Value {
-    let holder = info.and_then(|info| info.holder.as_ref());
-    json!({
-        "name": name,
-        "backend": backend,
-        "held": holder.is_some(),
-        "holder": holder.map(holder_json),
-        "waiters": info.and_then(|info| info.waiters),
-    })
 }
 
 pub(crate) fn holder_json(holder: &HolderInfo) -> Value {

@@ -3,6 +3,7 @@
 pub(crate) mod holder;
 pub(crate) mod reporter;
 pub(crate) mod stderr;
+pub(crate) mod whole;
 
 use std::borrow::Cow;
 use std::fmt::Write as _;

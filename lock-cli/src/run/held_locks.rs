@@ -1,11 +1,11 @@
 //! The locks that a command runs under: usually one.
 
 use std::pin::pin;
-use std::task::Poll;
 use std::time::Duration;
 
 use distlock::clock::ClockInstant;
-use distlock::{LockState, LostReason};
+use distlock::kinds::HeldSet;
+use distlock::{Held, LostReason};
 
 use super::hold_machine::StopReason;
 use super::waiting::{self, StoreSession};
@@ -15,7 +15,8 @@ use crate::exit::{ExitError, code};
 use crate::output::quoted;
 use crate::store::OpenStore;
 
-/// Several locks are one hold: it lasts as long as the shortest, and is lost with the first.
+/// Several locks are one hold: it lasts as long as the shortest, and is lost with the first. They are of any
+/// kind, each is waited for and told by its own name, so they are no [`LockSet`](distlock::kinds::LockSet).
 #[derive(Default)]
 pub(super) struct HeldLocks {
     /// In the order in which they were taken.
@@ -65,13 +66,28 @@ impl HeldLocks {
         self.guards.into_iter().rev()
     }
 
+    /// What all of them are together.
+    fn held(&self) -> HeldSet {
+        self.guards.iter().map(|guard| Held::clone(guard)).collect()
+    }
+
     pub(super) fn ttl(&self) -> Duration {
-        self.guards.iter().map(|guard| guard.ttl()).min().unwrap_or_default()
+        self.held().ttl()
     }
 
     pub(super) fn valid_until(&self) -> ClockInstant {
-        let ends = self.guards.iter().map(|guard| guard.valid_until());
-        ends.min().unwrap_or(ClockInstant::FAR_FUTURE)
+        self.held().valid_until()
+    }
+
+    /// Keeps each of them from others for this long at least, whatever becomes of this process's hold.
+    pub(super) fn set_min_hold(&self, least: Duration) {
+        self.guards.iter().for_each(|guard| guard.set_min_hold(least));
+    }
+
+    /// When all of them may be free, if a release would not be at once.
+    pub(super) fn kept_until(&self, now: ClockInstant) -> Option<ClockInstant> {
+        let ends = self.guards.iter().map(|guard| guard.free_at());
+        ends.max().filter(|end| now < *end)
     }
 
     /// The end of the lease; `None` if a lock is lost. Read in this order, since a loss ends the
@@ -83,33 +99,24 @@ impl HeldLocks {
 
     /// The reason of a lost lock, if there is one.
     pub(super) fn loss(&self) -> Option<LostReason> {
-        self.guards.iter().find_map(|guard| match guard.state() {
-            LockState::Lost(reason) => Some(reason),
-            _ => None,
-        })
+        self.held().lost().loss().map(|(_, reason)| reason)
     }
 
     /// Resolves when the first one is lost.
     pub(super) async fn lost(&self) -> LostReason {
-        let mut signals: Vec<_> =
-            self.guards.iter().map(|guard| Box::pin(guard.lost().into_future())).collect();
-        std::future::poll_fn(move |context| {
-            let reasons = signals.iter_mut().map(|signal| signal.as_mut().poll(context));
-            reasons.into_iter().find(Poll::is_ready).unwrap_or(Poll::Pending)
-        })
-        .await
+        self.held().lost().wait().await.1
     }
 
     /// The lock that ended the hold, or would be the first to: for messages.
-    pub(super) fn weakest(&self) -> &str {
-        let lost = |guard: &&Hold| matches!(guard.state(), LockState::Lost(_));
+    pub(super) fn weakest(&self) -> String {
+        let lost = self.held().lost().loss().map(|(key, _)| key);
         let first = || self.guards.iter().min_by_key(|guard| guard.valid_until());
-        let weakest = self.guards.iter().find(lost).or_else(first);
-        weakest.map_or("", |guard| guard.key().name())
+        let weakest = lost.or_else(|| first().map(|guard| guard.key().clone()));
+        weakest.map(|key| key.name().to_owned()).unwrap_or_default()
     }
 
     fn lost_meanwhile(&self, reason: LostReason, next: &str) -> ExitError {
-        let (lost, why) = (quoted(self.weakest()), StopReason::Lost(reason));
+        let (lost, why) = (quoted(&self.weakest()), StopReason::Lost(reason));
         let (next, sentence) = (quoted(next), why.sentence());
         let message = format!("{lost} was lost while waiting for {next}: {sentence}");
         ExitError::new(code::LOST, why.name(), message)

@@ -20,7 +20,7 @@ use self::hold_machine::deadline::Policy;
 use self::hold_machine::{HoldAction, HoldEnd, HoldEvent, HoldMachine, StopReason};
 use self::supervisor::handle::SupervisorHandle;
 use self::supervisor::protocol::CommandExit;
-use self::waiting::StoreSession;
+use self::waiting::{ENDING, StoreSession};
 use self::wanted::Hold;
 use crate::args::{OnLost, RunArgs};
 use crate::exit::{ExitError, code};
@@ -69,21 +69,20 @@ async fn hold(args: &RunArgs, session: &mut StoreSession) -> Result<u8, ExitErro
     let clock = Arc::clone(session.clock());
     let mut held = HeldLocks::default();
     if let Err(failure) = HeldLocks::take(args, session, &mut held).await {
-        release(held, session).await;
+        release(held, None, session).await;
         return Err(failure);
     }
-    let free_at = args.min_hold.map(|least| clock.now() + least);
     let outcome = work(args, session, &held).await;
-    let (mut is_kept, mut lost_early) = (false, None);
-    if let (Some(at), Ok((HoldEnd::Command(_), None))) = (free_at, &outcome) {
-        lost_early = keep(&held, at, session).await;
-        is_kept = true;
+    // A command that did not start, or had to end, keeps the lock from nobody.
+    if let Ok((HoldEnd::Command(_), None)) = outcome {
+        held.set_min_hold(args.min_hold.unwrap_or_else(|| session.store.locks.min_hold()));
     }
-    let weakest = quoted(held.weakest());
-    let (lost_at_last, which) = release(held, session).await.unzip();
+    let kept_until = held.kept_until(clock.now());
+    let weakest = quoted(&held.weakest());
+    let (lost_at_last, which) = release(held, kept_until, session).await.unzip();
     let (ended, stopped) = outcome?;
-    if let Some(why) = lost_early.or(lost_at_last.filter(|_| is_kept)) {
-        return Err(kept_too_shortly(why, &weakest));
+    if let (Some(_), Some(why), Some(which)) = (kept_until, lost_at_last, &which) {
+        return Err(kept_too_shortly(why, which));
     }
     let about = match (stopped, which) {
         (None, Some(taken_away)) => taken_away,
@@ -100,25 +99,6 @@ async fn hold(args: &RunArgs, session: &mut StoreSession) -> Result<u8, ExitErro
         (None, HoldEnd::Command(CommandExit::Signaled(signal))) => {
             Err(ExitError::of_signal(signal, "the command died of a signal").said())
         }
-    }
-}
-
-/// Keeps the lock until `at`, unless a signal arrives. Returns a reason if it is lost before.
-async fn keep(
-    held: &HeldLocks,
-    at: ClockInstant,
-    session: &mut StoreSession,
-) -> Option<StopReason> {
-    let StoreSession { store, signals, reporter, .. } = session;
-    let clock = store.locks.clock();
-    let left = at.since(clock.now());
-    let text = format!("holding {} for {} more", reporter.name(), short(left));
-    reporter.detail("holding", json!({ "left_ms": millis(left) }), &text);
-    tokio::select! {
-        biased;
-        _ = signals.next() => None,
-        reason = held.lost() => Some(StopReason::Lost(reason)),
-        () = clock.sleep_until(at) => None,
     }
 }
 
@@ -218,17 +198,39 @@ fn in_lines(
     Ok(words?.join("\n"))
 }
 
-/// Releases the locks in reverse, and waits for the answers for as long as the end may take. Returns
-/// a reason, and the name of its lock, if it turns out that one had already been taken away.
-async fn release(held: HeldLocks, session: &mut StoreSession) -> Option<(StopReason, String)> {
-    let limit = session.end_by().minus(CLOSING);
-    let clock = session.clock();
+/// Releases the locks in reverse, and waits for the answers for as long as the end may take; before that for
+/// --min-hold, if they are kept. Returns a reason, and the name of its lock, if it turns out that one had
+/// already been taken away, or was lost while it was kept.
+async fn release(
+    held: HeldLocks,
+    kept_until: Option<ClockInstant>,
+    session: &mut StoreSession,
+) -> Option<(StopReason, String)> {
+    let (is_kept, limit) = match kept_until {
+        Some(end) => (true, end + (ENDING - CLOSING)),
+        None => (false, session.end_by().minus(CLOSING)),
+    };
+    if let Some(end) = kept_until {
+        let left = end.since(session.clock().now());
+        let text = format!("holding {} for {} more", session.reporter.name(), short(left));
+        session.reporter.detail("holding", json!({ "left_ms": millis(left) }), &text);
+    }
+    let StoreSession { store, signals, reporter, is_left, .. } = session;
+    let clock = store.locks.clock();
+    let (all, ttl) = (reporter, held.ttl());
     let mut taken_away = None;
     for guard in held.into_reverse() {
-        let reporter = session.reporter.of(guard.key().name());
+        let reporter = all.of(guard.key().name());
         let released = tokio::select! {
             biased;
             released = guard.release() => released,
+            // The lock must outlast us, so it is not released: that would let another machine run the command.
+            _ = signals.next(), if is_kept => {
+                *is_left = true;
+                let text = format!("{}: a signal has ended the wait for --min-hold; it is left to its ttl, {}", all.name(), short(ttl));
+                all.note("left", json!({ "ttl_ms": millis(ttl) }), &text);
+                return None;
+            }
             () = clock.sleep_until(limit) => {
                 Err(Error::new(ErrorKind::NoAnswer, "the store does not answer"))
             }
@@ -238,7 +240,7 @@ async fn release(held: HeldLocks, session: &mut StoreSession) -> Option<(StopRea
             continue;
         };
         match error.kind() {
-            ErrorKind::Lost(reason @ LostReason::Taken) => {
+            ErrorKind::Lost(reason) if is_kept || reason == LostReason::Taken => {
                 taken_away.get_or_insert((StopReason::Lost(reason), reporter.name()));
             }
             // Already reported, or of no consequence: the command ended in time.

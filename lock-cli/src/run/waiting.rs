@@ -30,7 +30,7 @@ const ASKING: Duration = Duration::from_secs(1);
 /// How long the program may still take when all that is left is to tell the store: after the
 /// command, or after an abandoned wait. What the store has not confirmed by then expires with the
 /// lease.
-const ENDING: Duration = Duration::from_millis(2500);
+pub(super) const ENDING: Duration = Duration::from_millis(2500);
 
 /// What `run` and `acquire` work with: the store, the signals that may come, and what is told.
 pub(crate) struct StoreSession {
@@ -41,6 +41,8 @@ pub(crate) struct StoreSession {
     pub(crate) reporter: Reporter,
     /// When the program has to have ended, once all that is left is to tell the store.
     end_by: Option<ClockInstant>,
+    /// Some locks are left to their ttl, so the store is not told that we leave.
+    pub(super) is_left: bool,
 }
 
 impl StoreSession {
@@ -53,7 +55,7 @@ impl StoreSession {
             store = OpenStore::open(&want.store, want.wait) => store?,
         };
         let reporter = Reporter::new(names, want);
-        Ok(Self { store, give_up_at, signals, reporter, end_by: None })
+        Ok(Self { store, give_up_at, signals, reporter, end_by: None, is_left: false })
     }
 
     /// By when the program has to end, which begins with the first call.
@@ -69,6 +71,9 @@ impl StoreSession {
     /// Removes what an abandoned wait has left in the store, and closes the store. A second signal ends
     /// that, unless it came together with the first.
     pub(crate) async fn close(mut self) {
+        if self.is_left {
+            return;
+        }
         let end_by = self.end_by();
         let Self { store, mut signals, reporter, .. } = self;
         let clock = store.locks.clock();
@@ -159,7 +164,7 @@ async fn wait<W: Wanted>(
                 let asked = tokio::select! {
                     biased;
                     answer = &mut acquiring => break answer,
-                    holder = ask(store, wanted.name()) => holder,
+                    holder = ask(store, wanted) => holder,
                 };
                 display.show(reporter, asked.as_ref(), &**clock);
             }
@@ -175,7 +180,7 @@ async fn wait<W: Wanted>(
         Err(error) => return store.describe(Err(error)),
     };
     let holder = match holder {
-        None => ask(store, wanted.name()).await,
+        None => ask(store, wanted).await,
         known => known,
     };
     Err(not_acquired(reporter, holder, waited, wanted.busy()))
@@ -206,9 +211,12 @@ fn not_acquired(
 }
 
 /// Who holds the lock, if the store answers soon.
-async fn ask(store: &OpenStore, name: &str) -> Option<HolderInfo> {
+async fn ask(store: &OpenStore, wanted: &impl Wanted) -> Option<HolderInfo> {
+    if !wanted.is_exclusive() {
+        return None;
+    }
     tokio::select! {
-        answer = store.locks.inspect(name) => answer.ok().flatten()?.holder,
+        answer = store.locks.inspect(wanted.name()) => answer.ok().flatten()?.holder,
         () = store.locks.clock().sleep(ASKING) => None,
     }
 }

@@ -17,6 +17,9 @@ pub(crate) trait Wanted {
 
     fn name(&self) -> &str;
 
+    /// Whether one client at most has it, who can be named as the one in the way.
+    fn is_exclusive(&self) -> bool;
+
     /// Why it was not acquired, if nobody can say who has it.
     fn busy(&self) -> &'static str;
 
@@ -32,6 +35,10 @@ impl Wanted for Lock {
 
     fn name(&self) -> &str {
         self.key().name()
+    }
+
+    fn is_exclusive(&self) -> bool {
+        true
     }
 
     fn busy(&self) -> &'static str {
@@ -67,17 +74,27 @@ pub(super) enum Hold {
     Write(WriteGuard),
 }
 
+/// What all kinds have, and only `run` sets.
+macro_rules! delayed {
+    ($lock:expr, $args:expr) => {
+        match $args.lock_delay {
+            Some(delay) => $lock.lock_delay(delay),
+            None => $lock,
+        }
+    };
+}
+
 /// The settings, which all kinds have.
 macro_rules! set {
     ($lock:expr, $args:expr) => {{
-        let (mut lock, want) = ($lock, &$args.want);
+        let (mut lock, want) = ($lock.min_hold(Duration::ZERO), &$args.want);
         if let Some(ttl) = want.ttl {
             lock = lock.ttl(ttl);
         }
         if let Some(label) = &want.label {
             lock = lock.label(label);
         }
-        lock
+        delayed!(lock, $args)
     }};
 }
 
@@ -88,7 +105,7 @@ impl Wish {
             Some(permits) => Self::Permit(set!(store.locks.semaphore(name, permits)?, args)),
             None if args.read => Self::Read(set!(store.locks.rw_lock(name)?, args)),
             None if args.write => Self::Write(set!(store.locks.rw_lock(name)?, args)),
-            None => Self::Lock(waiting::lock(name, &args.want, store)?),
+            None => Self::Lock(delayed!(waiting::lock(name, &args.want, store)?, args)),
         })
     }
 
@@ -111,6 +128,10 @@ impl Wanted for Wish {
             Self::Permit(semaphore) => semaphore.key().name(),
             Self::Read(lock) | Self::Write(lock) => lock.key().name(),
         }
+    }
+
+    fn is_exclusive(&self) -> bool {
+        matches!(self, Self::Lock(_))
     }
 
     fn busy(&self) -> &'static str {
@@ -156,6 +177,15 @@ impl Hold {
         match self {
             Self::Permit(permit) => Some(permit.slot()),
             _ => None,
+        }
+    }
+
+    pub(super) fn set_min_hold(&self, least: Duration) {
+        match self {
+            Self::Lock(guard) => guard.set_min_hold(least),
+            Self::Permit(permit) => permit.set_min_hold(least),
+            Self::Read(guard) => guard.set_min_hold(least),
+            Self::Write(guard) => guard.set_min_hold(least),
         }
     }
 

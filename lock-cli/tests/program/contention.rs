@@ -146,22 +146,23 @@ fn a_line_for_the_shell_takes_the_place_of_a_command() {
 fn a_lock_can_be_kept_for_longer_than_the_command() {
     let bench = Bench::new();
     let start = now();
-    let options = ["--min-hold", "1500ms", "--ttl", "900ms"];
+    let options = ["--min-hold", "4s", "--ttl", "900ms"];
     let run = bench.hold("a", &options, "echo >ready; exit 4");
     bench.line("ready");
     pause(Duration::from_millis(1000));
     bench.done(["run", "a", "-n", "--", "echo", "ran"]).is(75).printing("");
     finish(run, SOON).is(4);
-    assert!(now().since(start) >= Duration::from_millis(1500));
+    assert!(now().since(start) >= Duration::from_secs(4));
     assert!(bench.held().is_empty());
 
-    // A signal ends that wait.
-    let run = bench.hold("a", &["--min-hold", "30s", "--json"], "echo >done; exit 4");
+    // A signal ends that wait, and nobody may take the lock all the same.
+    let run = bench.hold("signalled", &["--min-hold", "30s", "--json"], "echo >done; exit 4");
     bench.line("done");
     pause(Duration::from_millis(500));
     send(id(&run), Signal::TERM);
-    let done = finish(run, SOON).is(4).saying(["\"holding\"", "\"released\""]);
-    assert!(bench.held().is_empty(), "{done:?}");
+    let done = finish(run, SOON).is(4).saying(["\"holding\"", "\"left\""]);
+    assert!(!done.stderr.contains("\"released\""), "{done:?}");
+    assert_eq!(bench.held(), ["signalled"]);
     // Taken away meanwhile: another machine may now run the job again.
     let run = bench.hold("a", &["--min-hold", "30s", "--ttl", "900ms"], "echo >over; exit 4");
     bench.line("over");
@@ -177,8 +178,54 @@ fn a_lock_can_be_kept_for_longer_than_the_command() {
     drop(frozen);
     // A command that did not start does not keep the lock.
     bench.done(["run", "a", "--min-hold", "30s", "--", "no-such-command-here"]).is(127);
+    bench.done(["run", "a", "-n", "--", "echo", "ran"]).is(0).printing("ran\n");
     let both = ["run", "a", "--min-hold", "2s", "--max-hold", "1s", "--", "echo", "ran"];
     bench.done(both).is(64).printing("").saying(["--min-hold"]);
+}
+
+/// Each kind of lock, and several, by the option and by the URL of the store.
+#[test]
+fn whatever_was_taken_is_kept_for_longer() {
+    let bench = Bench::new();
+    let kept = [("--min-hold=1500ms", ""), ("-q", "?lock_min_hold=1500ms")];
+    for (option, parameter) in kept {
+        for what in [&["a", "b"][..], &["c", "--permits=1"], &["d", "--read"], &["e", "--write"]] {
+            let (url, start) = (format!("{}{parameter}", bench.url()), now());
+            let options = [option, "--store", &url, "--", "sh", "-c", "exit 4"];
+            bench.done([&["run"][..], what, &options].concat()).is(4);
+            assert!(now().since(start) >= Duration::from_millis(1500), "{what:?} {option}");
+            assert!(bench.held().is_empty(), "{what:?} {option}");
+        }
+    }
+    // One of two is busy: the other one is not kept. Nor is it for a command that does not start.
+    let holder = bench.holding("b", &[]);
+    let start = now();
+    let url = format!("{}?lock_min_hold=60s", bench.url());
+    bench.done(["run", "a", "b", "-n", "--store", &url, "--", "true"]).is(75);
+    bench.done(["run", "a", "--store", &url, "--", "no-such-command-here"]).is(127);
+    bench.done(["doctor", "--store", &url]);
+    assert!(now().since(start) < Duration::from_secs(50));
+    assert_eq!(bench.held(), ["b"]);
+    holder.stop();
+}
+
+/// Killed, it leaves its lock to the ttl and the delay.
+#[test]
+fn others_are_kept_away_after_a_loss() {
+    let bench = Bench::new();
+    let url = format!("{}?lock_delay=60s", bench.url());
+    let by_the_url = ["--ttl=20s", "--store", &url];
+    for (name, options) in [("a", &["--ttl=20s", "--lock-delay=60s"][..]), ("b", &by_the_url[..])] {
+        let mut run = bench.hold(name, options, "echo $DISTLOCK_TTL_MS >ttl; exec sleep 30");
+        assert_eq!(bench.line("ttl"), "20000", "what the command may count on");
+        std::fs::remove_file(bench.path("ttl")).unwrap();
+        run.kill().unwrap();
+        let left = bench.status(name)["holder"]["expires_in_ms"].as_u64().unwrap();
+        assert!((40_000..=81_000).contains(&left), "{name}: {left}");
+    }
+    let done = bench.done(["run", "c", "--ttl=1s", "--lock-delay=11s", "--", "echo", "ran"]).is(64);
+    done.printing("").saying(["lock_delay of 11s"]);
+    bench.done(["run", "gpu", "--permits=2", "--lock-delay=1s", "--", "echo", "ran"]).is(0);
 }
 
 #[test]

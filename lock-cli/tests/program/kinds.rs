@@ -1,8 +1,11 @@
-//! `run` with permits, and as a reader or a writer.
+//! `run` with permits, and as a reader or a writer; and what other commands show of them under their name.
 
 use std::collections::BTreeSet;
 
+use serde_json::Value;
+
 use crate::bench::{Bench, Running, SOON, finish, read, until};
+use crate::watch::Watching;
 
 /// A command that says its slot, and waits.
 const SAYS: &str = "echo \"$DISTLOCK_SLOT $DISTLOCK_NAME\" >ready.$$; exec sleep 30";
@@ -35,7 +38,7 @@ fn as_many_commands_run_as_there_are_permits() {
         bench.done(["run", "gpu", "--permits", "2", "-n", "--", "echo", "ran"]).is(75).printing("");
     assert!(done.stderr.contains("\"gpu\" not acquired: all its permits are taken"), "{done:?}");
     let done =
-        bench.done(["run", "gpu", "--permits", "2", "-w", "300ms", "-E", "3", "--", "echo", "ran"]);
+        bench.done(["run", "gpu", "--permits", "2", "-w", "3s", "-E", "3", "--", "echo", "ran"]);
     done.is(3).printing("");
     let waits =
         bench.distlock(["run", "gpu", "--permits", "2", "--", "echo", "ran"]).spawn().unwrap();
@@ -89,4 +92,192 @@ fn kinds_are_one_at_a_time() {
     }
     let done = bench.done(["run", "a~~p0", "--", "true"]).is(64);
     assert!(done.stderr.contains("~~p0"), "{done:?}");
+}
+
+/// Permits of one name, each held by a command with the label of its place here. Returns their numbers.
+fn with_permits(bench: &Bench, labels: &[&str]) -> Vec<(Running, u64)> {
+    let hold = |label: &&str| {
+        let script = "echo $DISTLOCK_SLOT >slot; exec sleep 30";
+        let run = bench.hold("gpu", &["--permits=4", "--ttl=6s", "--label", *label], script);
+        let slot = bench.line("slot").parse().unwrap();
+        std::fs::remove_file(bench.path("slot")).unwrap();
+        (run, slot)
+    };
+    labels.iter().map(hold).collect()
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+#[test]
+fn permits_are_shown_as_one_under_their_name() {
+    let bench = Bench::new();
+    let mut held = with_permits(&bench, &["one", "two", "three"]);
+    held.sort_by_key(|(_, slot)| *slot);
+    let slots: Vec<_> = held.iter().map(|(_, slot)| slot.to_string()).collect();
+    let (count, listed) = (slots.iter().filter(|slot| *slot != "3").count(), slots.join(", "));
+
+    let text = bench.done(["status", "gpu"]).is(0).stdout;
+    let lines: Vec<_> = text.lines().collect();
+    assert!(lines[0].starts_with(&format!("\"gpu\" is held: 3 permits ({listed})")), "{text}");
+    assert_eq!(lines.len(), 4, "{text}");
+    for (line, slot) in lines[1..].iter().zip(&slots) {
+        assert!(line.starts_with(&format!("  permit {slot}: ")), "{text}");
+        assert!(line.contains(", owner ") && line.contains("fence "), "{text}");
+    }
+    let four = bench.done(["status", "gpu", "--permits", "4"]).is(0).stdout;
+    assert!(four.starts_with(&format!("\"gpu\" is held: 3 of 4 permits ({listed})")), "{four}");
+    let three = bench.done(["status", "gpu", "--permits", "3"]).is(0).stdout;
+    assert!(three.starts_with(&format!("\"gpu\" is held: {count} of 3 permits")), "{three}");
+    bench.done(["status", "gpu", "-q"]).is(0).printing("");
+    bench.done(["status", "gpu", "--permits=0"]).is(64);
+
+    let status = json(&bench.done(["status", "gpu", "--permits=4", "--json"]).is(0).stdout);
+    assert_eq!((&status["held"], &status["holder"]), (&true.into(), &Value::Null));
+    assert_eq!(status["permits"], serde_json::json!({ "held": 3, "of": 4 }));
+    let holders = status["holders"].as_array().unwrap();
+    let shown: Vec<_> = holders.iter().map(|holder| holder["slot"].as_u64().unwrap()).collect();
+    assert_eq!(shown, held.iter().map(|(_, slot)| *slot).collect::<Vec<_>>());
+    assert!(holders.iter().all(|holder| holder["as"] == "permit" && holder["fence"].is_u64()));
+    let labels: BTreeSet<_> = holders.iter().map(|h| h["label"].as_str().unwrap()).collect();
+    assert_eq!(labels, BTreeSet::from(["one", "two", "three"]));
+
+    let list = bench.done(["list"]).is(0).stdout;
+    let rows: Vec<_> = list.lines().skip(1).collect();
+    assert!(rows.len() == 1 && rows[0].contains(&format!("3 permits ({listed})")), "{list}");
+    assert_eq!(bench.status("gpu")["permits"]["of"], Value::Null, "nobody has said how many");
+    held.into_iter().for_each(|(run, _)| run.stop());
+    bench.done(["status", "gpu", "--permits", "4"]).is(0);
+}
+
+#[test]
+fn readers_and_a_writer_are_shown_as_one_under_their_name() {
+    let bench = Bench::new();
+    let run = |label: &str, side: &str| {
+        let run = bench.hold("prices", &[side, "--label", label], "echo >in; exec sleep 30");
+        bench.line("in");
+        std::fs::remove_file(bench.path("in")).unwrap();
+        run
+    };
+    let readers = [run("report", "--read"), run("export", "--read")];
+    let writer = bench.hold("prices", &["--write", "--label", "import"], "echo >in; exec sleep 30");
+    until("the writer is next", SOON, || {
+        bench.status("prices")["holders"].as_array().unwrap().len() == 3
+    });
+    let text = bench.done(["status", "prices"]).is(0).stdout;
+    assert!(text.starts_with("\"prices\" is held: 2 readers, a writer is next"), "{text}");
+    for line in ["  reader: report (held", "  reader: export (held", "  writer: import (held"] {
+        assert_eq!(text.matches(line).count(), 1, "{text}");
+    }
+    // A reader that gave up is told what it waited for, and of no mark of this library.
+    let done = bench.done(["run", "prices", "--read", "--wait=3s", "--", "true"]).is(75);
+    assert!(!done.stderr.contains('~'), "{done:?}");
+    let list = bench.done(["list"]).is(0).stdout;
+    let rows: Vec<_> = list.lines().skip(1).collect();
+    assert!(rows.len() == 1 && rows[0].contains("2 readers, a writer is next"), "{list}");
+    readers.into_iter().for_each(Running::stop);
+    bench.line("in");
+    let status = bench.status("prices");
+    assert_eq!(status["holders"][0]["as"], "writer", "{status}");
+    let list = bench.done(["list"]).is(0).stdout;
+    assert!(list.contains("writer: import"), "{list}");
+    writer.stop();
+    bench.done(["status", "prices"]).is(0).printing("\"prices\" is free\n");
+    bench.done(["status", "prices", "-q"]).is(1);
+}
+
+#[test]
+fn a_forced_release_ends_all_permits_or_the_one_that_is_named() {
+    let bench = Bench::new();
+    let mut held = with_permits(&bench, &["one", "two", "three"]);
+    let (first, slot) = held.remove(0);
+    let one = slot.to_string();
+    let unasked = bench.done(["release", "gpu", "--force"]).is(64).printing("");
+    for word in ["3 holders", ": one (held", ": two (held", ": three (held", "--yes"] {
+        assert!(unasked.stderr.contains(word), "{word}: {unasked:?}");
+    }
+    bench.done(["release", "gpu", "--slot", &one]).is(64);
+    let other = ["release", "gpu", "--force", "--yes", "--owner=00000000"];
+    bench.done(other).is(75).printing("").saying([": one (held", "nothing was released"]);
+    let done = bench.done(["release", "gpu", "--force", "--yes", "--slot", &one]).is(0);
+    assert!(done.stdout.starts_with(&format!("released permit {one} of \"gpu\"")), "{done:?}");
+    assert_eq!(done.stdout.lines().count(), 1, "{done:?}");
+    finish(first, SOON).is(79);
+    let free = bench.done(["release", "gpu", "--force", "--yes", "--slot", &one]).is(0);
+    assert!(free.stdout.contains(&format!("permit {one} of \"gpu\" is free")), "{free:?}");
+    assert_eq!(bench.status("gpu")["permits"]["held"], 2, "the others have theirs");
+
+    let done = json(&bench.done(["release", "gpu", "--force", "--yes", "--json"]).is(0).stdout);
+    assert_eq!((&done["released"], &done["holder"]), (&true.into(), &Value::Null));
+    let released: BTreeSet<_> =
+        done["holders"].as_array().unwrap().iter().map(|h| h["slot"].as_u64().unwrap()).collect();
+    assert_eq!(released, held.iter().map(|(_, slot)| *slot).collect());
+    held.into_iter().for_each(|(run, _)| drop(finish(run, SOON).is(79)));
+    assert!(bench.held().is_empty());
+    let free = bench.done(["release", "gpu", "--force", "--yes"]).is(0);
+    free.printing("\"gpu\" is free: nothing to release\n");
+}
+
+#[test]
+fn a_forced_release_ends_readers_and_the_writer() {
+    let bench = Bench::new();
+    let reader = bench.holding("prices", &["--read", "--ttl=6s"]);
+    let writer = bench.hold("prices", &["--write", "--ttl=6s"], "exec sleep 30");
+    until("the writer is next", SOON, || {
+        bench.status("prices")["holders"].as_array().unwrap().len() == 2
+    });
+    let done = bench.done(["release", "prices", "--force", "--yes"]).is(0);
+    for line in
+        ["released a read of \"prices\"; it was held by", "released the write of \"prices\""]
+    {
+        assert_eq!(done.stdout.matches(line).count(), 1, "{done:?}");
+    }
+    finish(reader, SOON).is(79);
+    drop(writer);
+}
+
+#[test]
+fn each_permit_that_changes_hands_is_a_line_of_watch() {
+    let bench = Bench::new();
+    let mut watching = Watching::start(&bench, &["gpu", "--permits=4"]);
+    let first = watching.next();
+    assert_eq!(first["permits"], serde_json::json!({ "held": 0, "of": 4 }));
+    let mut held = with_permits(&bench, &["one"]);
+    let taken = watching.next();
+    assert_eq!((&taken["event"], &taken["name"]), (&"taken".into(), &"gpu".into()));
+    assert_eq!(taken["holders"][0]["label"], "one");
+    held.extend(with_permits(&bench, &["two"]));
+    let mut next = watching.next();
+    while next["event"] == "queue" {
+        next = watching.next();
+    }
+    assert_eq!((&next["event"], &next["permits"]["held"]), (&"taken".into(), &2.into()));
+    held.remove(0).0.stop();
+    let mut next = watching.next();
+    while next["event"] == "queue" {
+        next = watching.next();
+    }
+    assert_eq!((&next["event"], &next["changes"]), (&"freed".into(), &3.into()));
+    assert_eq!(next["holders"][0]["label"], "two");
+    held.remove(0).0.stop();
+}
+
+/// A leader has the lock of the name: its value is the label, and its term the fence.
+#[test]
+fn a_leader_is_shown_under_the_name_of_its_election() {
+    let bench = Bench::new();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let (locks, leadership) = runtime.block_on(async {
+        let locks = distlock::connect(&bench.url()).await.unwrap();
+        let election = locks.election("scheduler").unwrap();
+        (locks, election.campaign("10.0.0.7:80").await.unwrap())
+    });
+    let status = bench.status("scheduler");
+    assert_eq!(status["holder"]["label"], "10.0.0.7:80");
+    assert_eq!(status["holder"]["fence"], leadership.term().unwrap().get());
+    assert_eq!(bench.held(), ["scheduler"]);
+    runtime.block_on(async { leadership.resign().await.unwrap() });
+    assert!(!bench.is_held("scheduler"));
+    drop(locks);
 }

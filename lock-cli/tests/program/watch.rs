@@ -11,20 +11,20 @@ use crate::terminal::Terminal;
 use rustix::process::Signal;
 
 /// `watch` with its output in a pipe.
-struct Watching {
+pub(crate) struct Watching {
     program: Running,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
 impl Watching {
-    fn start(bench: &Bench, args: &[&str]) -> Self {
+    pub(crate) fn start(bench: &Bench, args: &[&str]) -> Self {
         let args = [&["watch", "--every", "50ms"][..], args].concat();
         let mut program = bench.distlock(args).spawn().expect("the program starts");
         let lines = BufReader::new(program.stdout.take().expect("a pipe")).lines();
         Self { program: program.into(), lines }
     }
 
-    fn next(&mut self) -> Value {
+    pub(crate) fn next(&mut self) -> Value {
         let line = self.lines.next().expect("a line").expect("text");
         let event: Value = serde_json::from_str(&line).expect("JSON");
         assert!(event["schema"] == 1 && event["time"].as_str().is_some(), "{event}");

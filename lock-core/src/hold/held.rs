@@ -95,6 +95,7 @@ struct SharedHold {
     token: FencingToken,
     ttl: Duration,
     clock: Arc<dyn Clock>,
+    granted_at: ClockInstant,
     /// How long before the end the lost signal fires.
     lead: Duration,
     /// The backend is being closed.
@@ -113,6 +114,8 @@ struct Validity {
     cap: ClockInstant,
     /// The end of the lease, by what the store has promised: it may be later than `until`.
     lease_end: ClockInstant,
+    /// No release takes effect before.
+    free_at: ClockInstant,
     at_risk: bool,
     /// Once set it stays.
     lost: Option<LostReason>,
@@ -132,18 +135,21 @@ impl Held {
     ) -> Self {
         let (key, owner) = (request.key.clone(), request.owner);
         let LockTerms { ttl, max_hold, .. } = *terms;
-        let cap = max_hold.map_or(ClockInstant::FAR_FUTURE, |limit| clock.now() + limit);
+        let granted_at = clock.now();
+        let cap = max_hold.map_or(ClockInstant::FAR_FUTURE, |limit| granted_at + limit);
         let lead = lead(ttl).min(max_hold.unwrap_or(ttl) / 10);
         let validity = Validity {
             until: until.min(cap),
             cap,
             lease_end: until,
+            free_at: granted_at,
             at_risk: false,
             lost: None,
             token: None,
         };
         let (validity, lost) = (Mutex::new(validity), Notify::new());
-        let hold = SharedHold { key, owner, token, ttl, clock, lead, killed, validity, lost };
+        let hold =
+            SharedHold { key, owner, token, ttl, clock, granted_at, lead, killed, validity, lost };
         Self { hold: Arc::new(hold), user: None }
     }
 
@@ -246,6 +252,19 @@ impl Held {
     /// Until when the store has promised to keep the lock, whatever has become of the guard.
     pub(crate) fn lease_end(&self) -> ClockInstant {
         self.hold.validity().lease_end
+    }
+
+    /// When a release takes effect at the earliest: as long after the grant as its
+    /// [`min_hold`](crate::Lock::min_hold).
+    pub fn free_at(&self) -> ClockInstant {
+        self.hold.validity().free_at
+    }
+
+    /// Keeps it from others until `least` after the grant. Several users of one hold may each ask for that.
+    pub(crate) fn keep_for(&self, least: Duration) {
+        let free_at = self.hold.granted_at + least;
+        let mut validity = self.hold.validity();
+        validity.free_at = validity.free_at.max(free_at);
     }
 
     /// Moves the end of validity, unless it has passed: a guard never returns from lost. An answer

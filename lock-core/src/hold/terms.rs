@@ -10,9 +10,9 @@ use crate::{Capabilities, ClockInstant, Error, Result};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
     pub(crate) ttl: Option<Duration>,
-    pub(crate) lock_delay: Duration,
+    pub(crate) lock_delay: Option<Duration>,
     pub(crate) renewal: RenewalWish,
-    pub(crate) min_hold: Duration,
+    pub(crate) min_hold: Option<Duration>,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) cohort: Option<u32>,
 }
@@ -31,6 +31,8 @@ pub(crate) enum RenewalWish {
 pub(crate) struct Defaults {
     /// `None`: 30 s, or what the store allows.
     pub(crate) ttl: Option<Duration>,
+    pub(crate) lock_delay: Duration,
+    pub(crate) min_hold: Duration,
     pub(crate) call_timeout: Option<Duration>,
     pub(crate) unavailable_after: Duration,
     pub(crate) label: Option<Arc<str>>,
@@ -111,7 +113,7 @@ impl Options {
     ) -> Result<LockTerms> {
         let asked = self.ttl.or(defaults.ttl);
         let ttl = round_ttl(asked.unwrap_or_else(|| default_ttl(store)), store)?;
-        let kept_after = kept_after(self.lock_delay, ttl)?;
+        let kept_after = kept_after(self.lock_delay.unwrap_or(defaults.lock_delay), ttl)?;
         // What the store rounds up is more for the holder to count on.
         let ttl = round_ttl(ttl + kept_after, store)?.saturating_sub(kept_after);
         let every = match self.renewal {
@@ -124,16 +126,15 @@ impl Options {
                 "max_hold is zero: allow at least a millisecond, or omit it",
             ));
         }
-        if let Some(limit) = self.max_hold.filter(|limit| *limit < self.min_hold) {
+        let (min_hold, max_hold) = (self.min_hold.unwrap_or(defaults.min_hold), self.max_hold);
+        if let Some(limit) = max_hold.filter(|limit| *limit < min_hold) {
             return Err(Error::invalid(format!(
-                "a min_hold of {:?} is longer than max_hold, {limit:?}: make it shorter",
-                self.min_hold
+                "a min_hold of {min_hold:?} is longer than max_hold, {limit:?}: make it shorter"
             )));
         }
         let by_ttl = (ttl / 3).clamp(Self::SHORTEST_CALL, Self::LONGEST_CALL);
         let call_timeout = defaults.call_timeout.unwrap_or(by_ttl);
         let unavailable_after = defaults.unavailable_after;
-        let (min_hold, max_hold) = (self.min_hold, self.max_hold);
         let cohort = self.cohort.unwrap_or(defaults.cohort);
         store.check_cohort(cohort, backend)?;
         Ok(LockTerms {

@@ -35,8 +35,6 @@ pub(super) struct HeldClaim {
     pub(super) held: Held,
     pub(super) inbox: Inbox,
     pub(super) plan: RenewalSchedule,
-    /// No release takes effect before.
-    pub(super) free_at: ClockInstant,
     /// The fences that it has in the store.
     pub(super) fences: Fences,
     /// As long as it may be passed on.

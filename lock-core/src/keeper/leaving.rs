@@ -24,7 +24,7 @@ impl HeldClaim {
             Leaving::Dropped => None,
             Leaving::Asked(asked) => Some(asked),
         };
-        let is_early = self.keeper.client.clock.now() < self.free_at;
+        let is_early = self.keeper.client.clock.now() < self.held.free_at();
         if rules::is_given_up(ended) && is_early {
             // It may take long, so nobody polls it in place of its task.
             poller.end();
@@ -58,7 +58,7 @@ impl HeldClaim {
     /// it is lost before.
     async fn keep(&mut self) -> Option<LostReason> {
         let clock = Arc::clone(&self.keeper.client.clock);
-        let mut kept_until = self.held.lease_end();
+        let (free_at, mut kept_until) = (self.held.free_at(), self.held.lease_end());
         // A lock that is not renewed while it is held may have less left than that.
         self.keeper.terms.renew_every = Some(self.keeper.terms.every);
         if self.plan.renew_at == ClockInstant::FAR_FUTURE {
@@ -66,16 +66,16 @@ impl HeldClaim {
         }
         loop {
             let now = clock.now();
-            if now >= self.free_at {
+            if now >= free_at {
                 return None;
             }
             if now >= kept_until {
                 return Some(LostReason::Expired);
             }
-            let is_enough = kept_until >= self.free_at;
+            let is_enough = kept_until >= free_at;
             if is_enough || now < self.plan.renew_at {
-                let renew_at = if is_enough { self.free_at } else { self.plan.renew_at };
-                clock.sleep_until(renew_at.min(self.free_at).min(kept_until)).await;
+                let renew_at = if is_enough { free_at } else { self.plan.renew_at };
+                clock.sleep_until(renew_at.min(free_at).min(kept_until)).await;
                 continue;
             }
             match self.keep_on(now).await {

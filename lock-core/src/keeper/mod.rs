@@ -113,8 +113,6 @@ pub(crate) struct Handover {
     pub(crate) commands: Outbox,
     /// The limit for each call that the keeper makes.
     pub(crate) call_timeout: Duration,
-    /// How long a release may have to wait.
-    pub(crate) min_hold: Duration,
 }
 
 pub(crate) struct Keeper {
@@ -416,12 +414,10 @@ impl Keeper {
         // If the caller has left, the handover is dropped here, and the closed channel tells the hold.
         let call_timeout = self.terms.call_timeout;
         // A hold that was taken over has been held elsewhere.
-        let min_hold = match start {
-            Start::Acquire(_) => self.terms.min_hold,
-            Start::Attach(..) | Start::Renew(..) => Duration::ZERO,
-        };
-        let free_at = self.client.clock.now() + min_hold;
-        let handover = Handover { held: held.clone(), commands, call_timeout, min_hold };
+        if let Start::Acquire(_) = start {
+            held.keep_for(self.terms.min_hold);
+        }
+        let handover = Handover { held: held.clone(), commands, call_timeout };
         caller.answer(Ok(handover));
         if let Start::Renew(..) = start {
             return None;
@@ -431,7 +427,7 @@ impl Keeper {
         let GrantedClaim { fences, cohort, .. } = granted;
         let (asked, detaches) = (Vec::new(), None);
         let holding =
-            HeldClaim { keeper: self, held, inbox, plan, free_at, fences, cohort, asked, detaches };
+            HeldClaim { keeper: self, held, inbox, plan, fences, cohort, asked, detaches };
         Some((end, holding))
     }
 }

@@ -104,6 +104,8 @@ impl LockSet {
         ttl(ttl: Duration);
         /// As [`Lock::lock_delay`].
         lock_delay(delay: Duration);
+        /// As [`Lock::min_hold`], once all of the locks are held: it counts for each from its own grant.
+        min_hold(least: Duration);
         /// As [`Lock::renew_every`].
         renew_every(every: Duration);
         /// As [`Lock::no_renew`]. The TTL of each lock counts from its own grant, so the wait for the
@@ -301,9 +303,14 @@ impl LockSet {
     }
 
     async fn take(&self, patience: Patience) -> Result<LockSetGuard> {
+        let least = self.least()?;
         let mut guards = Vec::new();
         match self.take_each(&mut guards, patience).await {
-            Ok(held) => Ok(LockSetGuard { held, guards, client: Arc::clone(&self.client) }),
+            Ok(held) => {
+                let guard = LockSetGuard { held, guards, client: Arc::clone(&self.client) };
+                guard.set_min_hold(least);
+                Ok(guard)
+            }
             Err(error) => {
                 release(guards).await;
                 Err(error)
@@ -323,6 +330,8 @@ impl LockSet {
                 let text = "the locks before it have taken all of the time";
                 return Err(failed(Error::new(ErrorKind::NotAcquired, text), lock.key()));
             }
+            // Until all are held, each is given back at once.
+            let lock = lock.clone().min_hold(Duration::ZERO);
             let signal = held.lost();
             let next = tokio::select! {
                 biased;
@@ -339,6 +348,15 @@ impl LockSet {
             Some((key, reason)) => Err(failed(Error::lost(reason), &key)),
             None => Ok(held),
         }
+    }
+
+    /// For how long each is kept from others, which is the same for all.
+    fn least(&self) -> Result<Duration> {
+        let terms = self.locks.iter().map(|lock| {
+            let described = |error| self.client.describe(error, Operation::Acquire, lock.key());
+            lock.terms().map(|terms| terms.min_hold).map_err(described)
+        });
+        Ok(terms.collect::<Result<Vec<_>>>()?.into_iter().max().unwrap_or_default())
     }
 }
 
@@ -436,6 +454,12 @@ impl LockSetGuard {
         let answers = all(self.guards.iter().rev().map(LockGuard::renew), |_| false).await;
         settle(&self.client, Operation::Renew, answers)?;
         Ok(self.state())
+    }
+
+    /// Keeps each of the locks from others until `least` after its grant, even if it is released sooner:
+    /// see [`LockGuard::set_min_hold`].
+    pub fn set_min_hold(&self, least: Duration) {
+        self.guards.iter().for_each(|guard| guard.set_min_hold(least));
     }
 
     /// Asks the store whether all of the locks are still held.
@@ -548,12 +572,19 @@ impl Deref for LockSetGuard {
 #[derive(Clone, Debug)]
 pub struct HeldSet(Arc<[Held]>);
 
+/// Holds of any kind as one, such as a lock and a permit: lost with the first.
+impl FromIterator<Held> for HeldSet {
+    fn from_iter<T: IntoIterator<Item = Held>>(holds: T) -> Self {
+        Self(holds.into_iter().collect())
+    }
+}
+
 impl HeldSet {
     fn of(guards: &[LockGuard]) -> Self {
-        Self(guards.iter().rev().map(|guard| guard.held().clone()).collect())
+        guards.iter().rev().map(|guard| guard.held().clone()).collect()
     }
 
-    /// The locks, ordered by name.
+    /// The locks, in the order in which they were taken: that of their names, from a [`LockSet`].
     pub fn keys(&self) -> impl Iterator<Item = &LockKey> {
         self.0.iter().map(Held::key)
     }

@@ -12,14 +12,19 @@ use crate::{
     Wake,
 };
 
-/// Takes what is made of `whole` by these steps; what goes wrong is told of the whole. It ends when the caller's time
-/// is up, even if a step takes no account of it, as a try does on a store that keeps silent. What it has begun is
-/// given up in the background.
+/// Takes what is made of `whole` by these steps, and then has it kept for its least time; what goes wrong is told of
+/// the whole. It ends when the caller's time is up, even if a step takes no account of it, as a try does on a store that
+/// keeps silent. What it has begun is given up in the background.
 pub(super) async fn take<T>(
     whole: &Lock,
     patience: Patience,
     steps: impl Future<Output = Result<T>>,
+    keep: fn(&T, Duration),
 ) -> Result<T> {
+    let steps = async {
+        let least = whole.terms()?.min_hold;
+        steps.await.inspect(|taken| keep(taken, least))
+    };
     let client = whole.client();
     let begun = client.clock.now();
     let deadline = match patience {
@@ -42,13 +47,19 @@ pub(super) async fn take<T>(
 
 /// Who has the gate is shown without the mark in front of the label.
 fn unmarked(error: Error) -> Error {
-    let Some(holder) = error.holder() else { return error };
-    let label = holder.label.as_deref().unwrap_or_default();
+    match error.holder().cloned().map(without_mark) {
+        Some(holder) => error.held_by(holder),
+        None => error,
+    }
+}
+
+/// Who has the gate, with the label of its own.
+pub(super) fn without_mark(mut holder: HolderInfo) -> HolderInfo {
+    let label = holder.label.take().unwrap_or_default();
     let mut marks = [true, false].into_iter().map(rules::mark);
-    let Some(label) = marks.find_map(|mark| label.strip_prefix(mark)) else { return error };
-    let label = (!label.is_empty()).then(|| label.to_owned());
-    let holder = HolderInfo { label, ..holder.clone() };
-    error.held_by(holder)
+    let own = marks.find_map(|mark| label.strip_prefix(mark)).unwrap_or(&label);
+    holder.label = (!own.is_empty()).then(|| own.to_owned());
+    holder
 }
 
 /// Waits for all these locks at once. The first that is granted is taken, and the others are given up.

@@ -10,6 +10,7 @@ pub(crate) mod rules;
 mod rw_lock;
 mod semaphore;
 mod slots;
+mod whole;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -19,6 +20,7 @@ pub use election::{Election, Leader, Leadership, Observation, Observer};
 pub(crate) use part::LockPart;
 pub use rw_lock::{ReadGuard, RwLock, WriteGuard};
 pub use semaphore::{Permit, Semaphore};
+pub use whole::{HeldAs, WholeHold, WholeLock};
 
 use crate::LockKey;
 use crate::mutex::Mutex;
@@ -65,6 +67,12 @@ macro_rules! settings {
             settings! {
                 /// How long the store keeps it without a renewal: see [`Lock::ttl`](crate::Lock::ttl).
                 ttl(ttl: Duration);
+                /// For how long others are kept away after it was lost: see
+                /// [`Lock::lock_delay`](crate::Lock::lock_delay).
+                lock_delay(delay: Duration);
+                /// The least time for which it is kept from others, counted from the grant: see
+                /// [`Lock::min_hold`](crate::Lock::min_hold).
+                min_hold(least: Duration);
                 /// How often it is renewed while it is held: see
                 /// [`Lock::renew_every`](crate::Lock::renew_every).
                 renew_every(every: Duration);
@@ -132,6 +140,12 @@ macro_rules! guard {
             /// If dropped, the renewal may or may not have happened.
             pub async fn renew(&self) -> crate::Result<crate::LockState> {
                 self.lock().renew().await.map_err(|error| error.renamed(self.held.key()))
+            }
+
+            /// Keeps it from others until `least` after the grant, even if it is released sooner: see
+            /// [`LockGuard::set_min_hold`](crate::LockGuard::set_min_hold).
+            pub fn set_min_hold(&self, least: std::time::Duration) {
+                self.lock().set_min_hold(least);
             }
 
             /// Runs `body` under it, then releases it. If it is lost, the body is dropped at its next await.

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::Semaphore;
+use super::rules;
 use crate::{Error, LockKey, Result};
 
 /// An exclusive lock that is a part of a lock of another kind. Its name is that of the whole, and a suffix
@@ -56,6 +58,22 @@ impl LockPart {
         (!whole.is_empty() && part.to_string()[MARK.len()..] == *suffix).then_some((whole, part))
     }
 
+    /// The names of all parts that a lock of another kind with this name may have.
+    pub(crate) fn all_of(whole: &LockKey) -> Vec<LockKey> {
+        if Self::check_whole(whole).is_err() {
+            return Vec::new();
+        }
+        let permits = (0..Semaphore::MOST_PERMITS).map(Self::Permit);
+        let readers = rules::read_slots().map(Self::Slot);
+        let parts = permits.chain(readers).chain([Self::Turnstile, Self::Gate]);
+        parts.filter_map(|part| part.key(whole).ok()).collect()
+    }
+
+    /// What the names of all parts of this lock begin with.
+    pub(crate) fn start_of_all(whole: &LockKey) -> String {
+        format!("{}{MARK}", whole.name())
+    }
+
     /// Refuses the name of a part where a user names a lock.
     pub(crate) fn refuse(name: &str) -> Result<()> {
         match Self::parse(name) {
@@ -108,6 +126,18 @@ mod tests {
             assert_eq!(LockPart::parse(other), None, "{other}");
             assert!(LockPart::refuse(other).is_ok());
         }
+    }
+
+    #[test]
+    fn all_parts_are_known_by_their_whole() {
+        let whole = LockKey::new("shop", "gpu").unwrap();
+        let parts = LockPart::all_of(&whole);
+        assert_eq!(parts.len(), 256 + 64 + 2);
+        for part in &parts {
+            assert!(part.name().starts_with(&LockPart::start_of_all(&whole)), "{part}");
+            assert_eq!(LockPart::parse(part.name()).map(|(name, _)| name), Some("gpu"));
+        }
+        assert!(LockPart::all_of(&parts[0]).is_empty(), "a part has none");
     }
 
     #[test]

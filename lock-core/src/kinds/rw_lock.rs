@@ -252,11 +252,13 @@ impl RwLock {
     }
 
     async fn take_read(&self, patience: Patience) -> Result<ReadGuard> {
-        take(&self.lock, patience, self.search_read(patience)).await
+        let search = self.search_read(patience);
+        take(&self.lock, patience, search, ReadGuard::set_min_hold).await
     }
 
     async fn take_write(&self, patience: Patience) -> Result<WriteGuard> {
-        take(&self.lock, patience, self.search_write(patience)).await
+        let search = self.search_write(patience);
+        take(&self.lock, patience, search, WriteGuard::set_min_hold).await
     }
 
     /// A reader marks itself first, and looks for a writer then. A writer does it the other way around, so at least

@@ -208,7 +208,7 @@ impl Semaphore {
                 _ => error,
             })
         };
-        take(&self.lock, patience, search).await
+        take(&self.lock, patience, search, Permit::set_min_hold).await
     }
 
     async fn search(&self, patience: Patience) -> Result<Permit> {

@@ -85,6 +85,8 @@ impl LocksBuilder {
             prefix: "".into(),
             defaults: Defaults {
                 ttl: None,
+                lock_delay: Duration::ZERO,
+                min_hold: Duration::ZERO,
                 call_timeout: None,
                 unavailable_after: Duration::from_secs(30),
                 label: default_label(),
@@ -128,6 +130,20 @@ impl LocksBuilder {
     /// longest that the store allows if that is shorter. A TTL set here is never shortened.
     pub fn default_ttl(mut self, ttl: Duration) -> Self {
         self.defaults.ttl = Some(ttl);
+        self
+    }
+
+    /// For how long others are kept away after the end of a hold, for locks that do not set their own: see
+    /// [`Lock::lock_delay`](crate::Lock::lock_delay). None by default.
+    pub fn lock_delay(mut self, delay: Duration) -> Self {
+        self.defaults.lock_delay = delay;
+        self
+    }
+
+    /// The least time for which a lock is kept from others, for locks that do not set their own: see
+    /// [`Lock::min_hold`](crate::Lock::min_hold). None by default.
+    pub fn min_hold(mut self, least: Duration) -> Self {
+        self.defaults.min_hold = least;
         self
     }
 

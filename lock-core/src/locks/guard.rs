@@ -51,8 +51,6 @@ pub struct LockGuard {
     keeper: Arc<PolledKeeper>,
     /// How long the keeper takes to answer at most, if its runtime is driven.
     patience: Duration,
-    /// How long a release may have to wait before.
-    min_hold: Duration,
     pub(super) client: Arc<Client>,
 }
 
@@ -71,8 +69,8 @@ impl LockGuard {
         // overruns its limit there are no more.
         let patience =
             handover.call_timeout * 4 + overrun_grace(handover.call_timeout) + STANDSTILL_GRACE;
-        let Handover { held, commands, min_hold, .. } = handover;
-        Ok(Self { held, commands, keeper, patience, min_hold, client })
+        let Handover { held, commands, .. } = handover;
+        Ok(Self { held, commands, keeper, patience, client })
     }
 
     pub(crate) fn client(&self) -> &Arc<Client> {
@@ -116,7 +114,8 @@ impl LockGuard {
             // The keeper still tells the store, but the caller does not wait for that.
             return Err(self.lost_at(reason, Operation::Release));
         }
-        self.answered(answer, Operation::Release, self.min_hold + self.patience).await
+        let kept_for = self.held.free_at().since(self.client.clock.now());
+        self.answered(answer, Operation::Release, kept_for + self.patience).await
     }
 
     /// Renews the lock now, in addition to the background renewals.
@@ -177,6 +176,29 @@ impl LockGuard {
         // A keeper that has ended has already recorded that in the state.
         self.commands.send(Command::KeepAlive);
         make_way();
+    }
+
+    /// Keeps the lock from others until `least` after the grant, even if it is released sooner, as
+    /// [`Lock::min_hold`](crate::Lock::min_hold) does from the beginning: for work of which it turns out
+    /// only then that nobody shall repeat it soon. A time that is set never becomes shorter.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// # use lock_core::{Locks, testing::MemoryBackend};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let locks = Locks::new(MemoryBackend::queued());
+    /// # fn begin() -> bool { true }
+    /// let report = locks.named("nightly-report")?;
+    /// let guard = report.acquire().await?;
+    /// if begin() {
+    ///     guard.set_min_hold(Duration::from_secs(120));
+    /// } // else another machine may try at once
+    /// drop(guard);
+    /// assert!(report.try_acquire().await?.is_none(), "for two minutes");
+    /// # Ok(()) }
+    /// ```
+    pub fn set_min_hold(&self, least: Duration) {
+        self.held.keep_for(least);
     }
 
     /// Runs `body` under the lock, then releases it. If the lock is lost, the body is dropped at

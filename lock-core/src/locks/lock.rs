@@ -61,7 +61,7 @@ impl Lock {
 
     /// How long others are kept away after the lease has ended and this holder has counted the lock as
     /// lost. Its last requests arrive or fail in this time, for resources that do not check a
-    /// [fencing token](Held::token). None by default. (Chubby's lock-delay, OSDI 2006.)
+    /// [fencing token](Held::token). That of the `Locks` by default. (Chubby's lock-delay, OSDI 2006.)
     ///
     /// The store is asked for the TTL plus this delay, and 1 % more because clocks drift apart, so it
     /// keeps the lock of a crashed holder for both. The holder itself relies on the TTL alone.
@@ -81,7 +81,7 @@ impl Lock {
     /// # Ok(()) }
     /// ```
     pub fn lock_delay(mut self, delay: Duration) -> Self {
-        self.options.lock_delay = delay;
+        self.options.lock_delay = Some(delay);
         self
     }
 
@@ -100,8 +100,9 @@ impl Lock {
     }
 
     /// The least time for which the lock is kept from others, counted from the grant, even if it is
-    /// released sooner: for a short job that a machine whose clock is behind must not run again. None by
-    /// default, and at most [`max_hold`](Self::max_hold); an invalid time is reported by the acquisition.
+    /// released sooner: for a short job that a machine whose clock is behind must not run again. That of the
+    /// `Locks` by default, and at most [`max_hold`](Self::max_hold); an invalid time is reported by the
+    /// acquisition. [`LockGuard::set_min_hold`] sets it once the lock is held.
     ///
     /// The guard counts as released at once, but its release takes effect when the time is over:
     /// [`release`](LockGuard::release) waits for that, and a dropped guard is released in the
@@ -120,7 +121,7 @@ impl Lock {
     /// # Ok(()) }
     /// ```
     pub fn min_hold(mut self, least: Duration) -> Self {
-        self.options.min_hold = least;
+        self.options.min_hold = Some(least);
         self
     }
 
@@ -440,9 +441,11 @@ impl Lock {
 
 /// What locks of other kinds need, which are made of several.
 impl Lock {
-    /// A part of this lock, with the same settings, and a hold for each task.
+    /// A part of this lock, with the same settings, and a hold for each task. Not every hold of a part becomes one of
+    /// the whole, so only the whole has a least time.
     pub(crate) fn part(&self, part: LockPart) -> Result<Self> {
-        let options = Options { cohort: Some(rules::cohort()), ..self.options };
+        let cohort = Some(rules::cohort());
+        let options = Options { cohort, min_hold: Some(Duration::ZERO), ..self.options };
         Ok(Self { key: part.key(&self.key)?, options, ..self.clone() })
     }
 
@@ -450,7 +453,9 @@ impl Lock {
     pub(crate) fn for_a_turn(mut self, longest: Duration) -> Self {
         let ttl = self.options.ttl.or(self.client.defaults.ttl);
         let ttl = Some(ttl.unwrap_or(longest).min(longest));
-        self.options = Options { ttl, cohort: self.options.cohort, ..Options::default() };
+        let (lock_delay, min_hold) = (Some(Duration::ZERO), Some(Duration::ZERO));
+        let cohort = self.options.cohort;
+        self.options = Options { ttl, lock_delay, min_hold, cohort, ..Options::default() };
         self
     }
 

@@ -122,6 +122,12 @@ impl Locks {
         self.0.backend.name()
     }
 
+    /// For how long its locks are kept from others at least, unless they set their own time:
+    /// [`LocksBuilder::min_hold`].
+    pub fn min_hold(&self) -> Duration {
+        self.0.defaults.min_hold
+    }
+
     /// The clock by which all validity is counted.
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.0.clock
@@ -195,9 +201,9 @@ impl Locks {
         Ok(Health { answered_in, in_use: self.0.keepers.len() })
     }
 
-    /// What the store knows about the lock with this name; `None` if it has no holder and no
-    /// waiters. The result is out of date by the time it arrives: show it, but do not base decisions
-    /// on it.
+    /// What the store knows about the lock with exactly this name; `None` if it has no holder and no
+    /// waiters. [`inspect_whole`](Self::inspect_whole) shows permits, readers and writers, too. The result is
+    /// out of date by the time it arrives: show it, but do not base decisions on it.
     ///
     /// ```
     /// # use lock_core::{Locks, testing::MemoryBackend};
@@ -222,7 +228,9 @@ impl Locks {
         self.0.within(self.0.call_limit(), Operation::Inspect, self.admin()?.inspect(&key)).await
     }
 
-    /// The locks with a holder or waiters whose names start with `name_start`, ordered by name.
+    /// The locks with a holder or waiters whose names start with `name_start`, ordered by name. Those of other
+    /// kinds are shown as what they are made of: [`WholeLock::group`](crate::kinds::WholeLock::group) puts them
+    /// together.
     ///
     /// ```
     /// # use lock_core::{Locks, testing::MemoryBackend};
@@ -373,11 +381,11 @@ impl Locks {
         blocking::wait(&self.0, self.close(timeout))
     }
 
-    fn key(&self, name: impl AsRef<str>) -> Result<LockKey> {
+    pub(crate) fn key(&self, name: impl AsRef<str>) -> Result<LockKey> {
         LockKey::new(Arc::clone(&self.0.prefix), name.as_ref())
     }
 
-    fn admin(&self) -> Result<&dyn LockAdmin> {
+    pub(crate) fn admin(&self) -> Result<&dyn LockAdmin> {
         self.0.backend.admin().ok_or_else(|| {
             Error::unsupported(format!("{} cannot show its locks", self.0.backend.name()))
         })

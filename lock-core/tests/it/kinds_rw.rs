@@ -399,3 +399,23 @@ async fn a_store_that_cannot_look_has_permits_and_no_readers() {
     assert_eq!(waiter.await.unwrap(), slot);
     drop(one);
 }
+
+/// Who is in the way is named as it has named itself.
+#[tokio::test(start_paused = true)]
+async fn the_holder_in_the_way_is_shown_without_a_mark() {
+    let (store, locks, clock) = virtual_locks(MemoryBackend::queued());
+    let prices = locks.rw_lock("prices").unwrap();
+    let write = prices.clone().label("import").write().await.unwrap();
+    let other = another(&store, clock).rw_lock("prices").unwrap();
+    for error in [
+        other.read_timeout(SECOND).await.map(drop).unwrap_err(),
+        other.write_timeout(SECOND).await.map(drop).unwrap_err(),
+    ] {
+        assert_eq!((error.kind(), error.key()), (ErrorKind::NotAcquired, Some("prices")));
+        assert_eq!(error.holder().unwrap().label.as_deref(), Some("import"), "{error}");
+    }
+    write.release().await.unwrap();
+    let _read = prices.label("report").read().await.unwrap();
+    let error = other.write_timeout(SECOND).await.unwrap_err();
+    assert_eq!(error.holder().unwrap().label.as_deref(), Some("report"), "{error}");
+}

@@ -13,6 +13,7 @@ mod kinds_all;
 mod kinds_election;
 mod kinds_rw;
 mod kinds_semaphore;
+mod kinds_whole;
 mod lease;
 mod lock_delay;
 mod min_hold;

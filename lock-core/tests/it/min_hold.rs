@@ -163,3 +163,104 @@ async fn the_least_time_fits_the_longest() {
     assert!(error.to_string().contains("1.001s"), "{error}");
     lock.min_hold(SECOND).acquire().await.unwrap().check().await.unwrap();
 }
+
+/// For a command that could not be started, others need not wait.
+#[tokio::test(start_paused = true)]
+async fn it_can_be_set_once_the_lock_is_held() {
+    for store in stores() {
+        let (store, locks, clock) = virtual_locks(store);
+        let (other, lock) = (other(&store, clock), locks.named("x").unwrap().ttl(3 * SECOND));
+        let (guard, granted_at) = (lock.acquire().await.unwrap(), clock.now());
+        assert_eq!(guard.free_at(), granted_at);
+        clock.sleep(SECOND).await;
+        guard.set_min_hold(10 * SECOND);
+        guard.set_min_hold(2 * SECOND);
+        assert_eq!(guard.free_at(), granted_at + 10 * SECOND, "it never becomes shorter");
+        let released = tokio::spawn(guard.release());
+        assert!(is_least(free_after(&other, clock, granted_at).await));
+        assert_eq!(released.await.unwrap().unwrap(), Released::Freed);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_default_is_for_locks_that_set_none() {
+    let clock = TokioClock::default();
+    let store = MemoryBackend::queued().with_clock(clock);
+    let builder = Locks::builder(store.client()).clock(clock);
+    let locks = builder.min_hold(10 * SECOND).lock_delay(5 * SECOND).build().unwrap();
+    assert_eq!(locks.min_hold(), 10 * SECOND);
+    let (lock, other) = (locks.named("x").unwrap().ttl(SECOND), other(&store, clock));
+    let granted_at = clock.now();
+    drop(lock.acquire().await.unwrap());
+    assert!(is_least(free_after(&other, clock, granted_at).await));
+    let plain = lock.clone().min_hold(Duration::ZERO);
+    drop(plain.acquire().await.unwrap());
+    clock.sleep(MS).await;
+    assert!(other.try_acquire().await.unwrap().is_some(), "its own time is none");
+    // The holder counts on its ttl, and others wait for the delay after it.
+    let lease = |lock: Lock| async move { lock.no_renew().acquire().await.unwrap().detach().await };
+    let _lease = lease(plain).await.unwrap();
+    let (delayed, begun) = (locks.inspect("x").await.unwrap().unwrap(), 6 * SECOND);
+    assert!(delayed.holder.unwrap().expires_in.unwrap() >= begun);
+}
+
+/// What is taken on the way to a lock of another kind is given back at once; the lock itself is kept.
+#[tokio::test(start_paused = true)]
+async fn kinds_are_kept_and_their_parts_are_not() {
+    for store in stores() {
+        let (store, locks, clock) = virtual_locks(store);
+        let process = another(&store, clock);
+        let begun = clock.now();
+        // A writer is there, so the reader gives its slot back; and one name of a set is busy.
+        let prices = process.rw_lock("prices").unwrap();
+        let (writes, busy) =
+            (prices.write().await.unwrap(), process.named("b").unwrap().acquire().await.unwrap());
+        let read = locks.rw_lock("prices").unwrap().min_hold(10 * SECOND);
+        assert!(read.try_read().await.unwrap().is_none());
+        let set = locks.all(["a", "b"]).unwrap().min_hold(10 * SECOND);
+        assert!(set.try_acquire().await.unwrap().is_none());
+        writes.release().await.unwrap();
+        busy.release().await.unwrap();
+        assert!(prices.try_write().await.unwrap().is_some(), "no slot is kept");
+        assert!(process.named("a").unwrap().try_acquire().await.unwrap().is_some());
+        assert!(clock.now().since(begun) < SECOND);
+
+        let begun = clock.now();
+        let gpus = locks.semaphore("gpu", 1).unwrap().min_hold(10 * SECOND);
+        drop((
+            gpus.acquire().await.unwrap(),
+            read.read().await.unwrap(),
+            set.acquire().await.unwrap(),
+        ));
+        let gpus = process.semaphore("gpu", 1).unwrap();
+        let [a, b] = ["a", "b"].map(|name| process.named(name).unwrap());
+        clock.sleep(10 * SECOND - MS).await;
+        assert!(gpus.try_acquire().await.unwrap().is_none());
+        assert!(prices.try_write().await.unwrap().is_none());
+        assert!(
+            a.try_acquire().await.unwrap().is_none() && b.try_acquire().await.unwrap().is_none()
+        );
+        drop((gpus.acquire().await.unwrap(), prices.write().await.unwrap()));
+        drop((a.acquire().await.unwrap(), b.acquire().await.unwrap()));
+        assert!(is_least(clock.now().since(begun)));
+        // The turnstile is never kept: a second waiter is not held up by the first.
+        let turns = locks.semaphore("gpu", 1).unwrap().min_hold(10 * SECOND);
+        let held = gpus.acquire().await.unwrap();
+        assert!(turns.acquire_timeout(100 * MS).await.is_err());
+        let begun = clock.now();
+        assert!(gpus.acquire_timeout(100 * MS).await.is_err());
+        held.release().await.unwrap();
+        gpus.acquire_timeout(SECOND).await.unwrap().release().await.unwrap();
+        assert!(clock.now().since(begun) < SECOND);
+    }
+}
+
+#[tokio::test]
+async fn a_kind_refuses_a_least_time_above_the_longest() {
+    let locks = Locks::new(MemoryBackend::queued());
+    let gpus = locks.semaphore("gpu", 2).unwrap().max_hold(SECOND).min_hold(2 * SECOND);
+    let error = gpus.acquire().await.unwrap_err();
+    assert_eq!((error.kind(), error.key()), (ErrorKind::InvalidInput, Some("gpu")));
+    let set = locks.all(["b", "a"]).unwrap().max_hold(SECOND).min_hold(2 * SECOND);
+    assert_eq!(set.acquire().await.unwrap_err().kind(), ErrorKind::InvalidInput);
+}

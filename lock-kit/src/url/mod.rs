@@ -31,6 +31,8 @@ use lock_core::{Error, Result};
 pub const COMMON: &[&str] = &[
     "lock_prefix",
     "lock_ttl",
+    "lock_delay",
+    "lock_min_hold",
     "lock_call_timeout",
     "lock_unavailable_after",
     "lock_cohort",
