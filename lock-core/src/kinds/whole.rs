@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::calls::{all, without_mark};
 use super::part::LockPart;
 use super::rules;
-use crate::{HolderInfo, LockAdmin, LockInfo, LockKey, Locks, Operation, Result, Seen};
+use crate::{ErrorKind, HolderInfo, LockAdmin, LockInfo, LockKey, Locks, Operation, Result, Seen};
 
 /// Who has what under one name, whatever kinds of lock it is used for: an exclusive lock, which may be an
 /// election, permits, readers and writers. From [`Locks::inspect_whole`], or from a [list](Self::group).
@@ -118,7 +118,8 @@ const AT_A_TIME: usize = 16;
 impl Locks {
     /// Who has what under this name, whatever kinds of lock it is used for: one look at all parts that there
     /// may be, and an inspection of each that is held. The answer is out of date by the time it arrives, and
-    /// its pieces may be from different moments: show it, but base no decision on it.
+    /// its pieces may be from different moments: show it, but do not base decisions on it. With rights to this name
+    /// alone, and not to those that begin with it, it shows the exclusive lock only.
     ///
     /// ```
     /// # use lock_core::{Locks, kinds::HeldAs, testing::MemoryBackend};
@@ -144,7 +145,11 @@ impl Locks {
         let mut found = self.inspect_each(admin, std::slice::from_ref(&key)).await?;
         let parts = LockPart::all_of(&key);
         if self.capabilities().look {
-            let seen = self.0.look(&parts).await?;
+            let seen = match self.0.look(&parts).await {
+                // Rights to this very name are enough for a lock of one holder.
+                Err(error) if error.kind() == ErrorKind::Denied => Vec::new(),
+                seen => seen?,
+            };
             let is_held = |seen: &Seen| matches!(seen, Seen::Held { .. });
             let held = parts.into_iter().zip(seen).filter(|(_, seen)| is_held(seen));
             let held: Vec<_> = held.map(|(part, _)| part).collect();
