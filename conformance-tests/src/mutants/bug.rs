@@ -89,11 +89,8 @@ mutants! {
         => s03_a_late_renewal_does_not_touch_the_next_holder;
     [PollOnly RenewRecreates] renew_recreates "recreates the lock by a late renewal"
         => c06_a_renewal_after_the_end_is_lost;
-    [PollOnly ValidityFromReply]
-        validity_from_reply "counts validity from the reply"
+    [PollOnly ValidityFromReply] validity_from_reply "counts validity from the reply"
         => c04_a_slow_answer_promises_no_more;
-        permits_from_their_replies "counts the validity of permits from the reply"
-        => s01_permits_are_never_more_under_faults;
     [PollOnly ErrorIsBusy] error_is_busy "reports an error of the store as busy" => s06_an_error_is_not_busy;
     [PollOnly BusyIsError] busy_is_error "reports busy as an error" => s06_busy_is_not_an_error;
     [PollOnly ErrorIsLost]
@@ -157,6 +154,8 @@ mutants! {
         => c04_a_grant_says_how_long_it_lasts;
     [PollOnly ExpiresEarly]
         expires_early "ends a lease before its time" => c04_the_lock_is_kept_as_long_as_promised;
+        permits_expire_early "ends the leases of permits before their time"
+        => s01_permits_are_never_more_under_faults;
         names_expire_early "ends the leases of a set of locks before their time"
         => s01_several_names_exclude_each_other_under_faults;
         kinds_expire_early "ends the leases of which other kinds of lock are made before their time"
@@ -529,17 +528,17 @@ mutants! {
         => c18_a_look_sees_a_forced_release;
         loss_in_a_restart_is_seen "shows who has taken a lock until it is released, also when a restart has lost it"
         => c18_a_look_after_a_restart_shows_what_the_store_has;
-    [PollOnly FloorTooLow]
-        floor_too_low "shows a floor of one less than the last token"
+    [PollOnly FloorTooLow] floor_too_low "shows a floor of one less than the last token"
         => c18_a_floor_lies_between_the_last_token_and_the_next;
-        reader_below_a_writer "gives a reader a token of one less than that of the writer before"
-        => s01_nobody_reads_beside_a_writer_under_faults;
     [PollOnly FloorTooHigh] floor_too_high "shows the next token as the floor"
         => c18_a_floor_lies_between_the_last_token_and_the_next;
     [PollOnly FloorIsMissing] floor_is_missing "shows no floor of a name that had tokens"
         => c18_a_floor_lies_between_the_last_token_and_the_next;
-    [PollOnly FloorIsKept] floor_is_kept "shows the floor of a name that it has shown first"
+    [PollOnly FloorIsKept]
+        floor_is_kept "shows the floor of a name that it has shown first"
         => c18_a_floor_lies_between_the_last_token_and_the_next;
+        reader_below_a_writer "gives a reader the token of a look of the past"
+        => s01_nobody_reads_beside_a_writer_under_faults;
     [PollOnly FloorOfTheFirstName] floor_of_the_first_name "shows the floor of the first name for all names of a look"
         => c18_a_floor_lies_between_the_last_token_and_the_next;
     [PollOnly FloorIsTheFirst] floor_is_the_first "shows the first token of the last block as the floor"

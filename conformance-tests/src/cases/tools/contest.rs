@@ -9,7 +9,7 @@ use lock_core::{ErrorKind, Locks};
 use tokio::task::JoinSet;
 
 use super::kinds::{Kind, Taken};
-use super::{has_struck, soon, within};
+use super::{answered, has_struck, soon, within};
 use crate::Fault;
 use crate::context::history::HoldRecord;
 use crate::context::seed::Seeded;
@@ -281,10 +281,12 @@ impl Contest {
         }
         let locks = cx.locks().await?;
         let what = "all locks are free when all contenders have ended";
-        let all = soon(cx, patience(cx), what, self.kind.take_all(&locks)).await??;
+        let take = answered(cx, patience(cx), async || self.kind.take_all(&locks).await);
+        let all = soon(cx, patience(cx), what, take).await??;
         ensure!(all.iter().all(|taken| taken.tokens().is_ok()), "a lock was lost at once");
         for taken in all {
-            taken.release().await?;
+            // Without an answer, it is repeated in the background.
+            let _ = taken.release().await;
         }
         Ok(())
     }
@@ -297,7 +299,7 @@ async fn disturb(cx: &Cx, link: &Link, faults: [Fault; 3]) -> Check {
         let before = link.struck();
         // One that has not struck by then is missed, as the next one says, or the end of the case.
         link.inject(fault).await?;
-        within(cx, cx.over() * 2, has_struck(cx, link, before)).await;
+        within(cx, patience(cx), has_struck(cx, link, before)).await;
     }
     Ok(())
 }
