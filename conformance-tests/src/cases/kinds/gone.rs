@@ -100,44 +100,52 @@ async fn l01_what_was_held_of_each_kind_is_free_after_a_lease(cx: Cx) -> Check {
     Ok(())
 }
 
-/// How many requests a client may make before it waits for permits.
-const MOST_REQUESTS: u32 = 16;
+/// How often a client is ended until that was in its turn.
+const TRIES: usize = 24;
 /// A store that is polled is asked again after that long at the latest.
 const SLOWEST_POLL: Duration = Duration::from_secs(13);
+
+/// How far a client has come that waits for permits.
+enum Came {
+    NotYet,
+    /// It is the first one, and has no place in the queue of a permit.
+    ToItsTurn,
+    Further,
+}
 
 async fn l05_a_first_waiter_that_is_gone_keeps_no_permit_from_others(cx: Cx) -> Check {
     let (ours, theirs) = (cx.locks().await?, cx.locks().await?);
     // It tries a slot, and looks at all of them, before it waits for its turn.
-    for requests in 2..MOST_REQUESTS {
-        let name = format!("permits {requests}");
+    let mut requests = 2;
+    for nth in 0..TRIES {
+        let name = format!("permits {nth}");
         let permits = ours.semaphore(&name, 2)?.ttl(cx.long_ttl());
         let held = [permits.acquire().await?, permits.acquire().await?];
-        let is_gone = is_gone_with_its_turn(&cx, &name, requests).await?;
-        let next = theirs.semaphore(&name, 2)?.ttl(cx.long_ttl());
-        let mut waiting = JoinSet::new();
-        if is_gone {
-            waiting.spawn(async move { next.acquire().await });
-            cx.sleep(cx.ttl() / 4).await;
-        }
-        for permit in held {
-            permit.release().await?;
-        }
-        if is_gone {
-            // Its turn has a ttl of 3 s, and its permits would have one of a minute.
-            let limit = cx.round(Duration::from_secs(3)) + cx.lapse() + SLOWEST_POLL;
-            let next = soon(&cx, limit, "the next one gets a permit", waiting.join_next()).await?;
-            if let Some(next) = next {
-                next??.release().await?;
+        match is_gone_after(&cx, &name, requests).await? {
+            Came::NotYet => requests += 1,
+            // Something else of the client has made a request less this time.
+            Came::Further => requests = requests.saturating_sub(1),
+            Came::ToItsTurn => {
+                let next = theirs.semaphore(&name, 2)?.ttl(cx.long_ttl());
+                let mut waiting = JoinSet::new();
+                waiting.spawn(async move { next.acquire().await });
+                cx.sleep(cx.ttl() / 4).await;
+                drop(held);
+                // A turn has a ttl of 3 s, and its permits would have one of a minute.
+                let limit = cx.round(Duration::from_secs(3)) + cx.lapse() + SLOWEST_POLL;
+                let what = "the next one gets a permit";
+                if let Some(next) = soon(&cx, limit, what, waiting.join_next()).await? {
+                    drop(next??);
+                }
+                return Ok(());
             }
-            return Ok(());
         }
     }
-    Err(Stop::hindered("no waiter was gone after its turn had come, and before it waited"))
+    Err(Stop::hindered("no waiter was gone after its turn had come, and before it went on"))
 }
 
-/// A client that waits for permits, and is gone after so many requests. Whether it has its turn then; with one request
-/// less it had not, so it cannot have gone on to the queues of the permits.
-async fn is_gone_with_its_turn(cx: &Cx, name: &str, requests: u32) -> Check<bool> {
+/// How far a client has come that waits for permits, and is gone after so many requests.
+async fn is_gone_after(cx: &Cx, name: &str, requests: u32) -> Check<Came> {
     let (link, other) = (cx.warm_link("warm-up").await?, cx.backend().await?);
     let permits = cx.locks_on(&link.backend).semaphore(name, 2)?.ttl(cx.long_ttl());
     let before = link.struck();
@@ -151,5 +159,15 @@ async fn is_gone_with_its_turn(cx: &Cx, name: &str, requests: u32) -> Check<bool
     waiting.shutdown().await;
     let turnstile = cx.key(&format!("{name}~~pt"))?;
     let seen = look(cx, &other, &[turnstile]).await?;
-    Ok(matches!(seen.first(), Some(Seen::Held { .. })))
+    if !matches!(seen.first(), Some(Seen::Held { .. })) {
+        return Ok(Came::NotYet);
+    }
+    let Some(shown) = other.admin() else { return Ok(Came::ToItsTurn) };
+    for slot in 0..2 {
+        let permit = shown.inspect(&cx.key(&format!("{name}~~p{slot}"))?).await?;
+        if permit.and_then(|permit| permit.waiters).is_some_and(|waiters| waiters > 0) {
+            return Ok(Came::Further);
+        }
+    }
+    Ok(Came::ToItsTurn)
 }
