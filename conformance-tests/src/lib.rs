@@ -30,7 +30,9 @@ pub use runner::{all_cases, run};
 #[doc(hidden)]
 pub mod shared {
     pub use crate::context::cancel::{Cut, drop_after};
-    pub use crate::context::history::{HoldRecord, Violation, check, check_fences, overlaps};
+    pub use crate::context::history::{
+        HoldRecord, Violation, check, check_fences, check_marks, conflicts, crowd, overlaps,
+    };
     pub use crate::context::register::{Compares, Register};
     pub use crate::context::seed::Seeded;
 }

@@ -72,8 +72,10 @@ mod handover {
 
 /// Locks that are made of several.
 mod kinds {
+    pub(super) mod gone;
     pub(super) mod permits;
     pub(super) mod readers;
+    pub(super) mod under_faults;
 }
 
 /// What is shown, and what must not be.
@@ -126,6 +128,8 @@ const ALL: &[&[Case]] = &[
     look::faults::CASES,
     kinds::permits::CASES,
     kinds::readers::CASES,
+    kinds::under_faults::CASES,
+    kinds::gone::CASES,
     fences::register::CASES,
     operators::secrets::CASES,
     doubt::seldom::CASES,

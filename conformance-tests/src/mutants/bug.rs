@@ -120,6 +120,7 @@ mutants! {
         handed_block_of_one "hands a waiter one token, whatever block it has asked for"
         => c16_blocks_rise_from_waiter_to_waiter;
     [PollOnly FencePerClient]
+        terms_of_each_client "counts the terms of a leader in each client" => s02_terms_rise_under_faults;
         fence_per_client "counts the fence in each client" => s02_later_guards_have_greater_tokens;
         register_of_each_client "counts the fence in each client, so that an earlier holder may still write"
         => s07_a_guarded_register_loses_no_update;
@@ -142,13 +143,23 @@ mutants! {
         => c11_distinct_names_never_block_each_other;
     [PollOnly PrefixGlued] prefix_glued "glues prefix and name together" => c11_prefix_and_name_are_kept_apart;
     [PollOnly NamesShortened] names_shortened "cuts long names" => c11_long_names_are_not_cut;
-    [PollOnly NeverExpires] never_expires "keeps the lock of a dead holder"
+    [PollOnly NeverExpires]
+        never_expires "keeps the lock of a dead holder"
         => l01_an_abandoned_lock_is_free_after_its_ttl;
+        turn_never_ends "keeps the turn of a dead waiter"
+        => l05_a_first_waiter_that_is_gone_keeps_no_permit_from_others;
     [PollOnly ExpiresLate] expires_late "keeps the lock of a dead holder for two ttls, and declares no step"
         => l01_an_abandoned_lock_is_free_after_its_ttl;
     [PollOnly PromisesLittle] promises_little "keeps a lease, but promises too little of it to renew it in time"
         => c04_a_grant_says_how_long_it_lasts;
-    [PollOnly ExpiresEarly] expires_early "ends a lease before its time" => c04_the_lock_is_kept_as_long_as_promised;
+    [PollOnly ExpiresEarly]
+        expires_early "ends a lease before its time" => c04_the_lock_is_kept_as_long_as_promised;
+        permits_expire_early "ends the leases of permits before their time"
+        => s01_permits_are_never_more_under_faults;
+        names_expire_early "ends the leases of a set of locks before their time"
+        => s01_several_names_exclude_each_other_under_faults;
+        kinds_expire_early "ends the leases of which other kinds of lock are made before their time"
+        => l01_what_was_held_of_each_kind_is_free_after_a_lease;
     [Queued HandOverWithoutTtl] hand_over_without_ttl "hands over the lock with the rest of the place's lease"
         => c04_a_hand_over_has_its_full_ttl;
     [Queued DeadWaitersStay] dead_waiters_stay "keeps the places of dead waiters"
@@ -248,8 +259,11 @@ mutants! {
         slow_clock "counts on a clock that runs at half the speed of the store's"
         => c04_validity_counts_from_the_send;
         slow_close "lets a close take twice its time" => l04_closing_ends_in_time_when_the_store_is_silent;
-    [PollOnly ClockStopsInSuspend] clock_stops "counts on a clock that stops while the machine sleeps"
+    [PollOnly ClockStopsInSuspend]
+        clock_stops "counts on a clock that stops while the machine sleeps"
         => s01_the_next_holder_comes_after_the_end_of_belief;
+        kinds_outlast_a_standstill "counts the validity of other kinds of lock on a clock that stops"
+        => s05_who_stood_still_believes_in_no_kind_of_lock;
     [PollOnly ConstantRng] constant_rng "draws owner ids from a generator that repeats"
         => c01_every_claim_of_a_user_has_a_new_owner;
     [PollOnly LostPlaceIsFinal] lost_place_is_final "lets nobody wait again whose place was lost"
@@ -463,6 +477,8 @@ mutants! {
         => c18_a_look_shows_each_hold_at_once;
         look_of_an_older_moment "answers looks of all clients from a copy that is behind the store"
         => c18_each_look_is_of_a_moment_between_its_ends;
+        readers_see_no_writer "lets readers and writers look at a copy that is behind the store"
+        => s01_nobody_reads_beside_a_writer_under_faults;
     [PollOnly LookAtOwn] look_at_own "shows what its own claims hold, and all else as free"
         => c18_a_look_shows_each_hold_at_once;
     [PollOnly ReleasedIsSeen] released_is_seen "shows a hold that it has seen until it sees another"
@@ -518,8 +534,11 @@ mutants! {
         => c18_a_floor_lies_between_the_last_token_and_the_next;
     [PollOnly FloorIsMissing] floor_is_missing "shows no floor of a name that had tokens"
         => c18_a_floor_lies_between_the_last_token_and_the_next;
-    [PollOnly FloorIsKept] floor_is_kept "shows the floor of a name that it has shown first"
+    [PollOnly FloorIsKept]
+        floor_is_kept "shows the floor of a name that it has shown first"
         => c18_a_floor_lies_between_the_last_token_and_the_next;
+        reader_below_a_writer "gives a reader the token of a look of the past"
+        => s01_nobody_reads_beside_a_writer_under_faults;
     [PollOnly FloorOfTheFirstName] floor_of_the_first_name "shows the floor of the first name for all names of a look"
         => c18_a_floor_lies_between_the_last_token_and_the_next;
     [PollOnly FloorIsTheFirst] floor_is_the_first "shows the first token of the last block as the floor"

@@ -6,6 +6,7 @@ use conformance_tests::shared::HoldRecord;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+use crate::parts::Parts;
 use crate::protocol::{Ended, Say, Seen};
 
 /// A loss, as its holder was told.
@@ -31,6 +32,7 @@ struct Open {
 
 #[derive(Debug)]
 pub(crate) struct Ledger {
+    parts: Parts,
     open: HashMap<u64, Open>,
     /// By name.
     holds: Vec<Vec<HoldRecord>>,
@@ -44,8 +46,10 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    pub(crate) fn new(names: usize, waits: Histogram<u64>) -> Self {
+    pub(crate) fn new(parts: Parts, waits: Histogram<u64>) -> Self {
+        let names = parts.reads() + 1;
         Self {
+            parts,
             open: HashMap::new(),
             holds: vec![Vec::new(); names],
             last_grant: vec![0; names],
@@ -63,7 +67,7 @@ impl Ledger {
                 let client = u32::try_from(worker).unwrap_or(u32::MAX);
                 let record = HoldRecord::new(client, *invoked, *granted, *fence, *valid_until);
                 self.open.insert(*hold, Open { worker: Some(worker), name: *name, hold: record });
-                self.last_grant[*name] = self.last_grant[*name].max(*granted);
+                self.granted(*name, *granted);
                 self.waits.saturating_record(((granted - invoked) / 1000).max(1));
                 self.grants += 1;
             }
@@ -80,6 +84,15 @@ impl Ledger {
             }
             Say::Saw(seen) => *self.seen.entry(*seen).or_default() += 1,
             _ => {}
+        }
+    }
+
+    /// A permit is a permit, whichever its slot.
+    fn granted(&mut self, name: usize, at: u64) {
+        let slots = self.parts.slots();
+        let all = if slots.contains(&name) { slots } else { name..name + 1 };
+        for last in &mut self.last_grant[all] {
+            *last = at.max(*last);
         }
     }
 
@@ -123,9 +136,10 @@ impl Ledger {
         Some((open.worker?, open.name))
     }
 
-    /// The name of a lock that a worker holds, if there is one.
+    /// The name of a plain lock that a worker holds, if there is one.
     pub(crate) fn name_held_by(&self, worker: usize) -> Option<usize> {
-        let newest = self.open.values().filter(|open| open.worker == Some(worker));
+        let plain = |open: &&Open| open.worker == Some(worker) && open.name < self.parts.plain;
+        let newest = self.open.values().filter(plain);
         newest.max_by_key(|open| open.hold.granted).map(|open| open.name)
     }
 
@@ -151,7 +165,7 @@ mod tests {
     /// The store may have granted the lock to the next one before the death of the worker is noticed.
     #[test]
     fn a_worker_that_is_killed_while_it_releases_believes_in_nothing() {
-        let mut ledger = Ledger::new(1, Histogram::new(3).unwrap());
+        let mut ledger = Ledger::new(Parts::new(1, 1), Histogram::new(3).unwrap());
         for hold in [1, 2] {
             let (invoked, granted, fence, valid_until) = (hold, hold + 1, hold, 1000);
             ledger.note(0, &Say::Granted { hold, name: 0, invoked, granted, fence, valid_until });

@@ -5,6 +5,7 @@ mod fault;
 mod kind;
 mod ledger;
 mod meter;
+mod parts;
 mod protocol;
 mod pulse;
 mod report;

@@ -5,12 +5,15 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::parts::Parts;
+
 /// What a worker has to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Brief {
     pub(crate) url: String,
-    /// The names of the locks. A line names a lock by its place here.
+    /// The names of the plain locks. A line names a lock by its place here, or a part by its place behind them.
     pub(crate) names: Vec<String>,
+    pub(crate) parts: Parts,
     pub(crate) ttl: Duration,
     /// A hold lasts for up to twice as long.
     pub(crate) hold: Duration,

@@ -13,6 +13,7 @@ use crate::fault::{Injector, Phase, Planned, Strike, deck};
 use crate::kind::Kind;
 use crate::ledger::Ledger;
 use crate::meter::Meter;
+use crate::parts::Parts;
 use crate::protocol::Brief;
 use crate::report::{PhaseReport, SetupReport};
 use crate::site::{Site, WallClock, launch};
@@ -131,8 +132,9 @@ impl Setting<'_> {
         let several = matches!(phase, Phase::Calm | Phase::Storm);
         let names = HOSTILE.iter().take(if several { 4 } else { 2 });
         let names: Vec<_> = names.map(|name| format!("r{}-{name}", self.round)).collect();
-        let ledger = Ledger::new(names.len(), no_waits());
-        let stage = Arc::new(Stage::new(names, ledger));
+        let parts = Parts::new(self.round, names.len());
+        let ledger = Ledger::new(parts.clone(), no_waits());
+        let stage = Arc::new(Stage::new(names, parts, ledger));
         let crew = Crew::start(self.site, &stage, self.briefs(&stage, several)).await?;
         let meter = Meter::start(Arc::clone(&crew.pids));
         let begun = stage.now();
@@ -169,7 +171,8 @@ impl Setting<'_> {
         let workers = 0..self.size.workers;
         let brief = workers.map(|at| Brief {
             url: String::new(),
-            names: stage.names.clone(),
+            names: stage.names[..stage.parts.plain].to_vec(),
+            parts: stage.parts.clone(),
             ttl: self.kind.ttl(),
             hold: if several { self.size.hold } else { self.kind.ttl() / 2 },
             contenders: self.size.contenders,
@@ -179,11 +182,14 @@ impl Setting<'_> {
         brief.collect()
     }
 
-    /// Waits until every lock has been granted again; how long that took.
+    /// Waits until every lock has been granted again; how long that took. Each process asks for the other kinds in
+    /// turn, so they have twice the time.
     async fn progress(&self, stage: &Stage, since: u64) -> Healing {
-        let limit = self.kind.ttl() + self.kind.bound();
+        let plain_limit = self.kind.ttl() + self.kind.bound();
         loop {
             let stuck = stage.ledger().stuck_since(since);
+            let is_plain = stuck.first().is_some_and(|name| *name < stage.parts.plain);
+            let limit = plain_limit * if is_plain { 1 } else { 2 };
             let took = Duration::from_nanos(stage.now() - since);
             let stalled = stage.stalled_since(since);
             let is_late = took.saturating_sub(stalled) >= limit;
@@ -191,7 +197,7 @@ impl Setting<'_> {
                 if !stuck.is_empty() {
                     self.stuck(stage, &stuck, limit, stalled).await;
                 }
-                return Healing { took, excused: stuck.is_empty() && took >= limit };
+                return Healing { took, excused: stuck.is_empty() && took >= plain_limit };
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -220,7 +226,13 @@ impl Setting<'_> {
         let since = stage.now();
         loop {
             let mut left = Vec::new();
-            for name in &stage.names {
+            for whole in stage.parts.wholes() {
+                match self.operator.list(whole).await {
+                    Ok(all) => left.extend(all.iter().map(|info| format!("{info:?}"))),
+                    Err(error) => left.push(format!("{whole:?} cannot be listed: {error}")),
+                }
+            }
+            for name in &stage.names[..stage.parts.plain] {
                 match self.operator.inspect(name).await {
                     Ok(None) => {}
                     Ok(Some(info)) => left.push(format!("{name:?}: {info:?}")),
@@ -246,7 +258,7 @@ impl Setting<'_> {
         times: Times,
         samples: Vec<crate::meter::Sample>,
     ) -> PhaseReport {
-        let names = stage.names.clone();
+        let (names, parts) = (stage.names.clone(), stage.parts.clone());
         let Some(stage) = Arc::into_inner(stage) else {
             unreachable!("all workers have ended, and nobody else has the stage")
         };
@@ -258,6 +270,7 @@ impl Setting<'_> {
             kind: self.kind,
             phase,
             names: &names,
+            parts: &parts,
             holds: &holds,
             registers: &registers,
             strikes: &strikes,
@@ -268,7 +281,7 @@ impl Setting<'_> {
         for violation in &mut verdict.violations {
             violation.what = format!("{} ({phase:?}): {}", self.kind, violation.what);
         }
-        let doctored = (phase == Phase::Calm).then(|| doctored(&holds));
+        let doctored = (phase == Phase::Calm).then(|| doctored(&holds, &parts));
         let seconds = (times.struck - times.ready) as f64 / 1e9;
         let stalled = times.stalled.as_secs_f64();
         PhaseReport {

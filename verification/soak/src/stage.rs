@@ -9,6 +9,7 @@ use distlock::clock::{Clock, SystemClock};
 use serde::Serialize;
 
 use crate::ledger::Ledger;
+use crate::parts::Parts;
 use crate::protocol::{Answer, EMPTY, Order, Reads, Say};
 use crate::pulse::Pulse;
 
@@ -36,7 +37,9 @@ impl Violated {
 
 #[derive(Debug)]
 pub(crate) struct Stage {
+    /// Those of the plain locks, and of the parts of others.
     pub(crate) names: Vec<String>,
+    pub(crate) parts: Parts,
     clock: SystemClock,
     pulse: Arc<Pulse>,
     ledger: Mutex<Ledger>,
@@ -48,11 +51,13 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    pub(crate) fn new(names: Vec<String>, ledger: Ledger) -> Self {
+    pub(crate) fn new(mut names: Vec<String>, parts: Parts, ledger: Ledger) -> Self {
+        names.extend(parts.names());
         let registers = names.iter().map(|_| REGISTERS.map(Register::new)).collect();
         let clock = SystemClock::default();
         Self {
             names,
+            parts,
             pulse: Pulse::start(clock.clone()),
             clock,
             ledger: Mutex::new(ledger),

@@ -1,12 +1,14 @@
 //! What is made of the history of a phase.
 
 use conformance_tests::shared::{
-    Compares, HoldRecord, Register, Violation, check, check_fences, overlaps,
+    Compares, HoldRecord, Register, Violation, check, check_fences, check_marks, conflicts, crowd,
+    overlaps,
 };
 
 use crate::fault::{Class, Phase, Strike};
 use crate::kind::Kind;
 use crate::ledger::Loss;
+use crate::parts::{PERMITS, Parts};
 use crate::stage::{REGISTERS, Violated};
 
 /// How late a loss may be reported by a process that runs.
@@ -42,6 +44,7 @@ pub(crate) struct Evidence<'a> {
     pub(crate) kind: Kind,
     pub(crate) phase: Phase,
     pub(crate) names: &'a [String],
+    pub(crate) parts: &'a Parts,
     pub(crate) holds: &'a [Vec<HoldRecord>],
     pub(crate) registers: &'a [[Register; 3]],
     pub(crate) strikes: &'a [Strike],
@@ -51,8 +54,12 @@ pub(crate) struct Evidence<'a> {
 impl Evidence<'_> {
     pub(crate) fn judge(&self) -> Verdict {
         let mut verdict = Verdict::default();
-        for (name, holds) in self.names.iter().zip(self.holds) {
-            self.exclusion(name, holds, &mut verdict);
+        for (at, (name, holds)) in self.names.iter().zip(self.holds).enumerate() {
+            if at == self.parts.reads() {
+                self.readers(name, &mut verdict);
+                continue;
+            }
+            self.exclusion(name, overlaps(holds), holds, &mut verdict);
             if self.phase != Phase::Ruin
                 && let Err(violation) = check_fences(holds)
             {
@@ -62,14 +69,21 @@ impl Evidence<'_> {
         for (name, registers) in self.names.iter().zip(self.registers) {
             self.register(name, registers, &mut verdict);
         }
+        self.permits(&mut verdict);
         self.in_time(&mut verdict);
         self.ownership(&mut verdict);
         verdict
     }
 
     /// S1. Only a fault of class F that has met the earlier hold explains that it was broken.
-    fn exclusion(&self, name: &str, holds: &[HoldRecord], verdict: &mut Verdict) {
-        for (first, second) in overlaps(holds) {
+    fn exclusion(
+        &self,
+        name: &str,
+        overlaps: Vec<(HoldRecord, HoldRecord)>,
+        holds: &[HoldRecord],
+        verdict: &mut Verdict,
+    ) {
+        for (first, second) in overlaps {
             let explains = |strike: &&Strike| self.explains(strike, name, holds, &first, &second);
             match self.strikes.iter().filter(explains).collect::<Vec<_>>()[..] {
                 [] => {
@@ -83,6 +97,33 @@ impl Evidence<'_> {
                 // Nobody can tell which of them it was, so none gets the credit.
                 _ => verdict.ambiguous += 1,
             }
+        }
+    }
+
+    /// S1 and S2 of readers and writers. Writers among themselves have been judged.
+    fn readers(&self, name: &str, verdict: &mut Verdict) {
+        let (reads, writes) = (&self.holds[self.parts.reads()], &self.holds[self.parts.writes()]);
+        let mut beside = conflicts(reads, writes);
+        beside.retain(|(first, second)| reads.contains(first) || reads.contains(second));
+        let all = [&**reads, &**writes].concat();
+        self.exclusion(name, beside, &all, verdict);
+        if self.phase != Phase::Ruin
+            && let Err(wrong) = check_marks(reads, writes)
+        {
+            verdict.violations.push(Violated::new("S2", format!("{name:?}: {wrong}")));
+        }
+    }
+
+    /// S1 of permits. Each slot has been judged as a lock of its own.
+    fn permits(&self, verdict: &mut Verdict) {
+        if !matches!(self.phase, Phase::Calm | Phase::Storm) {
+            return;
+        }
+        let Some(slots) = self.holds.get(self.parts.slots()) else { return };
+        if let Some(crowd) = crowd(&slots.concat(), PERMITS as usize) {
+            let told: Vec<_> = crowd.iter().map(ToString::to_string).collect();
+            let what = format!("of {PERMITS} permits at once: {}", told.join(" and "));
+            verdict.violations.push(Violated::new("S1", what));
         }
     }
 
@@ -170,9 +211,10 @@ impl Evidence<'_> {
 type Doctor = fn(&mut HoldRecord, &mut HoldRecord);
 
 /// Changes a real history in ways that must be refused; what was not refused.
-pub(crate) fn doctored(by_name: &[Vec<HoldRecord>]) -> Result<(), String> {
+pub(crate) fn doctored(by_name: &[Vec<HoldRecord>], parts: &Parts) -> Result<(), String> {
+    doctored_kinds(by_name, parts)?;
     let apart = |pair: &[HoldRecord]| pair[1].invoked > pair[0].granted;
-    let found = by_name.iter().find_map(|holds| {
+    let found = by_name[..parts.plain].iter().find_map(|holds| {
         let mut by_time = holds.clone();
         by_time.sort_by_key(|hold| hold.granted);
         let at = by_time.windows(2).position(apart)?;
@@ -204,6 +246,31 @@ pub(crate) fn doctored(by_name: &[Vec<HoldRecord>]) -> Result<(), String> {
     Ok(())
 }
 
+/// The same for other kinds of lock.
+fn doctored_kinds(by_name: &[Vec<HoldRecord>], parts: &Parts) -> Result<(), String> {
+    let believed = |at: usize| by_name[at].iter().find(|hold| hold.end() > hold.granted).cloned();
+    let permit = parts.slots().find_map(believed);
+    let (write, read) = (believed(parts.writes()), believed(parts.reads()));
+    let (Some(permit), Some(write), Some(read)) = (permit, write, read) else {
+        return Err("a kind of lock was never held, so nothing can be doctored".to_owned());
+    };
+    if crowd(&vec![permit; PERMITS as usize + 1], PERMITS as usize).is_none() {
+        return Err("the checker has let pass one permit too many".to_owned());
+    }
+    // A reader that has not looked, and one with the token of a writer before.
+    let beside = HoldRecord { invoked: write.invoked, granted: write.granted, ..read.clone() };
+    let beside =
+        HoldRecord { valid_until: write.end(), release_invoked: None, lost: None, ..beside };
+    if conflicts(&[beside], std::slice::from_ref(&write)).is_empty() {
+        return Err("the checker has let pass a read beside a write".to_owned());
+    }
+    let stale = HoldRecord { invoked: write.granted + 1, fence: write.fence - 1, ..read };
+    if check_marks(&[stale], &[write]).is_ok() {
+        return Err("the checker has let pass a reader with a token of the past".to_owned());
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -211,8 +278,14 @@ mod tests {
     #[test]
     fn a_doctored_history_is_refused() {
         let hold = |start| HoldRecord::new(1, start, start + 1, start + 1, start + 5);
-        assert_eq!(doctored(&[vec![hold(0), hold(10), hold(20)]]), Ok(()));
-        assert!(doctored(&[vec![hold(0)]]).is_err());
+        let parts = Parts::new(1, 1);
+        let history = |plain: Vec<HoldRecord>, read: Vec<HoldRecord>| {
+            [vec![plain], vec![vec![hold(3)]; PERMITS as usize + 1], vec![read]].concat()
+        };
+        let three = vec![hold(0), hold(10), hold(20)];
+        assert_eq!(doctored(&history(three.clone(), vec![hold(9)]), &parts), Ok(()));
+        assert!(doctored(&history(vec![hold(0)], vec![hold(9)]), &parts).is_err());
+        assert!(doctored(&history(three, vec![]), &parts).is_err());
     }
 
     #[test]
@@ -225,8 +298,17 @@ mod tests {
             let names = ["a".to_owned()];
             let (kind, phase) = (Kind::Redis, Phase::Storm);
             let (holds, registers, strikes) = (&[], &[], &[]);
-            let verdict =
-                Evidence { kind, phase, names: &names, holds, registers, strikes, losses }.judge();
+            let verdict = Evidence {
+                kind,
+                phase,
+                names: &names,
+                parts: &Parts::new(1, 1),
+                holds,
+                registers,
+                strikes,
+                losses,
+            }
+            .judge();
             (verdict.violations.len(), verdict.excused)
         };
         assert_eq!(judge(&[loss(50, 0), loss(10, 900)]), (0, (0, 0)));
@@ -242,10 +324,19 @@ mod tests {
             let names = ["a".to_owned()];
             let (kind, losses) = (Kind::Redis, &[loss]);
             let (holds, registers, strikes) = (&[], &[], &[]);
-            Evidence { kind, phase, names: &names, holds, registers, strikes, losses }
-                .judge()
-                .violations
-                .len()
+            Evidence {
+                kind,
+                phase,
+                names: &names,
+                parts: &Parts::new(1, 1),
+                holds,
+                registers,
+                strikes,
+                losses,
+            }
+            .judge()
+            .violations
+            .len()
         };
         for phase in [Phase::Calm, Phase::Storm] {
             assert_eq!((count(phase, "Taken"), count(phase, "Expired")), (1, 0));
@@ -258,7 +349,9 @@ mod tests {
         let registers = [REGISTERS.map(Register::new)];
         let registers = &registers;
         let kind = Kind::Redis;
-        Evidence { kind, phase, names: &names, holds, registers, strikes, losses: &[] }.judge()
+        let parts = &Parts::new(1, 1);
+        Evidence { kind, phase, names: &names, parts, holds, registers, strikes, losses: &[] }
+            .judge()
     }
 
     #[test]
@@ -307,5 +400,65 @@ mod tests {
         assert_eq!(count(&[strike(Class::F, 11, None)], &passed_on), (0, 1, 0));
         let of_another = [hold(3, 10, 11), hold(1, 12, 99), hold(2, 13, 14)];
         assert_eq!(count(&[strike(Class::F, 11, None)], &of_another), (1, 0, 0));
+    }
+
+    /// The violations of one phase, with these permits, writes and reads.
+    fn of_kinds(
+        phase: Phase,
+        strikes: &[Strike],
+        [one, other, writes, reads]: [&[HoldRecord]; 4],
+    ) -> Vec<&'static str> {
+        let parts = &Parts::new(1, 0);
+        let names: Vec<_> = parts.names().collect();
+        let (kind, registers) = (Kind::Redis, &[][..]);
+        let holds = &[one, other, writes, reads].map(<[HoldRecord]>::to_vec)[..];
+        let evidence =
+            Evidence { kind, phase, names: &names, parts, holds, registers, strikes, losses: &[] };
+        evidence.judge().violations.iter().map(|violated| violated.promise).collect()
+    }
+
+    #[test]
+    fn a_contender_that_believes_without_a_look_is_noticed() {
+        let tick = 100_000_000;
+        let hold = |client, start: u64, fence, end: u64| {
+            HoldRecord::new(client, start * tick, start * tick, fence, end * tick)
+        };
+        let write = [hold(1, 10, 5, 14)];
+        let read = |start, fence| [hold(2, start, fence, start + 2)];
+        let (calm, storm) = (Phase::Calm, Phase::Storm);
+        for phase in [calm, storm] {
+            assert_eq!(of_kinds(phase, &[], [&[], &[], &write, &read(14, 5)]), [""; 0]);
+            assert_eq!(of_kinds(phase, &[], [&[], &[], &write, &read(12, 5)]), ["S1"]);
+            assert_eq!(of_kinds(phase, &[], [&[], &[], &write, &read(9, 4)]), ["S1"]);
+            // With the token of a look before that write, or of a writer that is still to come.
+            assert_eq!(of_kinds(phase, &[], [&[], &[], &write, &read(14, 4)]), ["S2"]);
+            assert_eq!(of_kinds(phase, &[], [&[], &[], &write, &read(7, 5)]), ["S2"]);
+            // Many read at a time.
+            let many = [hold(2, 14, 5, 20), hold(3, 15, 5, 20), hold(2, 15, 5, 19)];
+            assert_eq!(of_kinds(phase, &[], [&[], &[], &write, &many]), [""; 0]);
+        }
+        // The store has lost a hold: that of the writer, and not that of anybody else.
+        let strike = |begun: u64| Strike {
+            number: 20,
+            name: "all data is lost at once",
+            class: Class::F,
+            begun: begun * tick,
+            ended: begun * tick,
+            lock: None,
+            failed: None,
+        };
+        let beside = [&[][..], &[], &write, &read(12, 5)];
+        assert_eq!(of_kinds(Phase::Break, &[strike(11)], beside), [""; 0]);
+        assert_eq!(of_kinds(Phase::Break, &[strike(13)], beside), ["S1"]);
+    }
+
+    #[test]
+    fn a_permit_too_many_is_noticed() {
+        let hold = |client, start: u64, end| HoldRecord::new(client, start, start, start, end);
+        let (one, other) = ([hold(1, 10, 20)], [hold(2, 12, 22)]);
+        assert_eq!(of_kinds(Phase::Calm, &[], [&one, &other, &[], &[]]), [""; 0]);
+        let twice = [hold(1, 10, 20), hold(3, 15, 25)];
+        let seen = of_kinds(Phase::Calm, &[], [&twice, &other, &[], &[]]);
+        assert_eq!(seen, ["S1", "S1"], "two holders of a slot, and three of two permits");
     }
 }

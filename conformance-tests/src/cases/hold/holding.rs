@@ -7,7 +7,7 @@ use std::time::Duration;
 use lock_core::{ErrorKind, LockState, LostReason};
 
 use crate::cases::tools::{
-    block_this_thread, error_kind, free_soon, got, is_lost, lost_reason, soon, still_held, take,
+    error_kind, free_soon, got, is_lost, lost_reason, soon, stand_still, still_held, take,
 };
 use crate::context::Cx;
 use crate::runner::case::cases;
@@ -170,11 +170,7 @@ async fn s05_run_that_ends_too_late_is_lost(cx: Cx) -> Check {
     let answer = lock
         .run(async move |_held| {
             // The time passes while no other task runs, or at least while this one does not yield.
-            if inner.is_virtual() {
-                crate::context::cancel::blocked_runtime(inner.ttl() * 2).await;
-            } else {
-                block_this_thread(inner.ttl() * 2);
-            }
+            stand_still(&inner, inner.ttl() * 2).await;
         })
         .await;
     let reason = lost_reason(answer, "run")?;

@@ -8,12 +8,12 @@ use lock_core::{ErrorKind, LockGuard, LockState, LostReason};
 
 use crate::Fault;
 use crate::cases::tools::{
-    block_this_thread, error_kind, free_soon, free_within, got, is_lost, lost_reason, soon,
-    still_held, take, within,
+    error_kind, free_soon, free_within, got, is_lost, lost_reason, on_one_thread, soon,
+    stand_still, still_held, take, within,
 };
-use crate::context::{Cx, SuiteClock};
+use crate::context::Cx;
 use crate::runner::case::cases;
-use crate::runner::check::{Check, ensure, fail};
+use crate::runner::check::{Check, ensure};
 
 cases! {
     s05_a_lock_that_was_taken_is_seen_by_check []
@@ -162,29 +162,13 @@ async fn until_state(cx: &Cx, guard: &LockGuard, state: LockState) {
 }
 
 async fn s05_a_blocked_runtime_finds_the_loss_first(cx: Cx) -> Check {
-    let locks = cx.locks().await?;
-    if cx.is_virtual() {
-        let guard = take(&cx, &locks, "lock").await?;
-        crate::context::cancel::blocked_runtime(cx.ttl() * 2).await;
-        return first_says_lost(&guard);
-    }
-    // A runtime with one thread, which the work blocks for longer than the lease.
-    let (cx, handle) = (cx.clone(), tokio::runtime::Handle::current());
-    tokio::task::spawn_blocking(move || {
-        let _in_case = handle.enter();
-        let single = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-            Ok(single) => single,
-            Err(error) => fail!("no runtime: {error}"),
-        };
-        single.block_on(async {
-            let backend = cx.backend().await?;
-            let locks = cx.builder(&backend).clock(SuiteClock::real()).build()?;
-            let guard = take(&cx, &locks, "lock").await?;
-            block_this_thread(cx.ttl() * 2);
-            first_says_lost(&guard)
-        })
+    on_one_thread(&cx, async |cx| {
+        let guard = take(&cx, &cx.locks().await?, "lock").await?;
+        // The work blocks it for longer than the lease.
+        stand_still(&cx, cx.ttl() * 2).await;
+        first_says_lost(&guard)
     })
-    .await?
+    .await
 }
 
 fn first_says_lost(guard: &LockGuard) -> Check {

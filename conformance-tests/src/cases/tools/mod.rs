@@ -1,6 +1,8 @@
 //! Tools shared by several modules of cases.
 
+pub(crate) mod contest;
 pub(crate) mod detached;
+pub(crate) mod kinds;
 pub(crate) mod layer;
 pub(crate) mod looks;
 
@@ -20,7 +22,7 @@ use serde_json::Value;
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::Fault;
-use crate::context::cancel::Cut;
+use crate::context::cancel::{Cut, blocked_runtime};
 use crate::context::{Cx, Link, busy, granted};
 use crate::runner::check::{Check, Explain, Stop, ensure, ensure_exactly, fail};
 
@@ -625,6 +627,34 @@ pub(crate) async fn give_up(
         "{after} and a release that was answered, the lock is still taken"
     );
     Ok(())
+}
+
+/// Runs `work` on a runtime with one thread, which is all that its client has. In virtual time each case has one.
+pub(crate) async fn on_one_thread<F: Future<Output = Check>>(
+    cx: &Cx,
+    work: impl FnOnce(Cx) -> F + Send + 'static,
+) -> Check {
+    let (cx, case) = (cx.clone(), tokio::runtime::Handle::current());
+    if cx.is_virtual() {
+        return work(cx).await;
+    }
+    tokio::task::spawn_blocking(move || {
+        let _in_case = case.enter();
+        match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(single) => single.block_on(work(cx)),
+            Err(error) => fail!("no runtime: {error}"),
+        }
+    })
+    .await?
+}
+
+/// Nothing of this runtime runs for so long, if it has one thread.
+pub(crate) async fn stand_still(cx: &Cx, duration: Duration) {
+    if cx.is_virtual() {
+        blocked_runtime(duration).await;
+    } else {
+        block_this_thread(duration);
+    }
 }
 
 /// As work does that never yields.

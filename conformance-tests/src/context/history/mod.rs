@@ -1,4 +1,5 @@
-//! The history checker: were there ever two holders, did the fences rise, and was each look at a true state?
+//! The history checker: were there ever two holders, or more than there may be, did the fences rise, and was each look
+//! at a true state?
 //!
 //! A granted lock carries its place in the order of holders: the fence. So no search is needed. In
 //! order of fences, each hold is put at the earliest points in time that its observations allow; if
@@ -7,6 +8,7 @@
 #[cfg(test)]
 mod brute_force;
 mod check;
+mod kinds;
 mod looks;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,6 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 
 pub use check::{Violation, check, check_fences, overlaps};
+pub use kinds::{check_marks, conflicts, crowd};
 pub(crate) use looks::{LookRecord, check_looks};
 
 /// One hold, as its holder saw it. Times are nanoseconds of one clock.

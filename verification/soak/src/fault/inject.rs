@@ -138,6 +138,11 @@ impl Injector<'_> {
             for name in &self.stage.names {
                 let _ = self.operator.force_release_any(name).await;
             }
+            for whole in self.stage.parts.wholes() {
+                for left in self.operator.list(whole).await.unwrap_or_default() {
+                    let _ = self.operator.force_release_any(left.key.name()).await;
+                }
+            }
         }
         Ok(())
     }
@@ -309,7 +314,7 @@ impl Injector<'_> {
         // The one that was stopped for this, if it holds a lock.
         let stopped = below(pick, self.crew.workers.len());
         let name = self.stage.ledger().name_held_by(stopped);
-        let name = name.unwrap_or_else(|| below(pick, self.stage.names.len()));
+        let name = name.unwrap_or_else(|| below(pick, self.stage.parts.plain));
         let name = &*lock.insert(self.stage.names[name].clone());
         for _ in 1..FORCED {
             match self.operator.force_release_any(name).await {

@@ -50,12 +50,12 @@ const TURNS: &[(u64, Turn)] = &[
 
 #[derive(Debug)]
 pub(super) struct Contender {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     chance: Seeded,
     /// The number of the next hold, of the tasks of a cohort too.
-    next_hold: Arc<AtomicU64>,
+    pub(super) next_hold: Arc<AtomicU64>,
     /// The mean time for which it holds a lock.
-    hold: Duration,
+    pub(super) hold: Duration,
     /// The hold that has been told, and whose end has not.
     open: Option<(Ended, Held)>,
 }
@@ -91,12 +91,12 @@ impl Contender {
         Turn::Acquire
     }
 
-    fn below(&mut self, limit: u64) -> usize {
+    pub(super) fn below(&mut self, limit: u64) -> usize {
         usize::try_from(self.chance.below(limit)).unwrap_or(0)
     }
 
     /// Up to twice so long.
-    async fn rest(&mut self, mean: Duration) {
+    pub(super) async fn rest(&mut self, mean: Duration) {
         let micros = u64::try_from(mean.as_micros() * 2).unwrap_or(u64::MAX);
         if micros == 0 {
             return tokio::task::yield_now().await;
@@ -329,7 +329,7 @@ impl Contender {
         }
     }
 
-    fn failed(&self, error: &Error) {
+    pub(super) fn failed(&self, error: &Error) {
         self.shared.post.say(Say::Saw(match (error.kind(), error.effect()) {
             (distlock::ErrorKind::NotAcquired, _) => Seen::Busy,
             (_, Effect::Unknown) => Seen::Unknown,

@@ -1,6 +1,7 @@
 //! A process with contenders.
 
 mod contender;
+mod kinds;
 mod post;
 
 use std::process::ExitCode;
@@ -21,6 +22,9 @@ use crate::pulse::Pulse;
 
 /// Set for a worker, and only for a worker: its [`Brief`].
 pub(crate) const BRIEF: &str = "DISTLOCK_SOAK_WORKER";
+
+/// The number of the contender for other kinds of lock, behind all visitors.
+const OF_KINDS: u64 = (1 << 16) - 1;
 
 /// By how much a worker gives way to the servers.
 const NICE: i32 = 5;
@@ -125,6 +129,8 @@ async fn contend(
         let seeded = Seeded::from(seeds.next_u64());
         contenders.spawn(Contender::new(Arc::clone(&shared), nth, seeded).run());
     }
+    let seeded = Seeded::from(seeds.next_u64());
+    contenders.spawn(Contender::new(Arc::clone(&shared), OF_KINDS, seeded).run_kinds());
     let mut visitors = shared.brief.contenders;
     while let Some(order) = orders.recv().await {
         match order {
