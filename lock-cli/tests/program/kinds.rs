@@ -99,8 +99,8 @@ fn with_permits(bench: &Bench, labels: &[&str]) -> Vec<(Running, u64)> {
     let hold = |label: &&str| {
         let script = "echo $DISTLOCK_SLOT >slot; exec sleep 30";
         let run = bench.hold("gpu", &["--permits=4", "--ttl=6s", "--label", *label], script);
-        let slot = bench.line("slot").parse().unwrap();
-        std::fs::remove_file(bench.path("slot")).unwrap();
+        let slot = bench.line("slot").parse().expect("a number");
+        std::fs::remove_file(bench.path("slot")).expect("it was written");
         (run, slot)
     };
     labels.iter().map(hold).collect()
