@@ -5,8 +5,8 @@ use std::sync::Arc;
 use lock_core::kinds::{HeldAs, HeldSet, WholeLock};
 use lock_core::memory::MemoryBackend;
 use lock_core::{
-    Capabilities, Claim, ClaimRequest, Clock, Held, LockAdmin, LockBackend, Locks, Released,
-    Result, async_trait,
+    Capabilities, Claim, ClaimRequest, Clock, LockAdmin, LockBackend, Locks, Released, Result,
+    async_trait,
 };
 
 use crate::{MS, SECOND, another, stores, virtual_locks};
@@ -153,7 +153,7 @@ async fn holds_of_any_kind_are_one() {
     let locks = Locks::builder(MemoryBackend::clone(&store)).build().unwrap();
     let permit = locks.semaphore("gpu", 2).unwrap().acquire().await.unwrap();
     let lock = locks.named("a").unwrap().acquire().await.unwrap();
-    let both: HeldSet = [permit.held(), lock.held()].into_iter().map(Held::clone).collect();
+    let both: HeldSet = [permit.held(), lock.held()].into_iter().cloned().collect();
     assert_eq!(both.keys().map(|key| key.name()).collect::<Vec<_>>(), ["gpu", "a"]);
     assert_eq!(both.valid_until(), permit.valid_until().min(lock.valid_until()));
     assert_eq!(both.token("gpu").unwrap(), permit.token().unwrap());
