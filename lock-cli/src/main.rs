@@ -4,7 +4,7 @@
 //! parent-death signal, the child subreaper and `/proc`. The code, in reading order:
 //!
 //! - `args` — the command line
-//! - `store` — choosing the store, and opening it
+//! - `store` — opening the store; `store_url` — where its URL comes from
 //! - `run` — `run`: take the locks, run the command under them, release them
 //! - `wanted` — what can be asked for: a lock, a permit, to read, to write
 //! - `waiting` — asking for it, and what is shown meanwhile
