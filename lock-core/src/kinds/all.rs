@@ -336,7 +336,7 @@ impl LockSet {
             let next = tokio::select! {
                 biased;
                 next = lock.take(patience) => next?,
-                (key, reason) = signal.wait(), if !guards.is_empty() => {
+                (key, reason) = signal.wait() => {
                     return Err(failed(Error::lost(reason), &key));
                 }
             };
@@ -350,13 +350,12 @@ impl LockSet {
         }
     }
 
-    /// For how long each is kept from others, which is the same for all.
+    /// For how long each is kept from others: all of them have the same settings.
     fn least(&self) -> Result<Duration> {
-        let terms = self.locks.iter().map(|lock| {
-            let described = |error| self.client.describe(error, Operation::Acquire, lock.key());
-            lock.terms().map(|terms| terms.min_hold).map_err(described)
-        });
-        Ok(terms.collect::<Result<Vec<_>>>()?.into_iter().max().unwrap_or_default())
+        let lock = &self.locks[0];
+        let terms = lock.terms();
+        let described = |error| self.client.describe(error, Operation::Acquire, lock.key());
+        Ok(terms.map_err(described)?.min_hold)
     }
 }
 
@@ -706,7 +705,7 @@ impl SetLostSignal {
         shared.child_token()
     }
 
-    /// Waits until the first of the locks is lost: see [`LostSignal::wait`].
+    /// Waits until the first of the locks is lost: see [`LostSignal::wait`]. Of no locks, none is ever lost.
     ///
     /// # Cancel safety
     ///
@@ -716,6 +715,9 @@ impl SetLostSignal {
         loop {
             if let Some(loss) = self.loss() {
                 return loss;
+            }
+            if signals.is_empty() {
+                return std::future::pending().await;
             }
             all(signals.iter().map(LostSignal::wait), |_| true).await;
         }

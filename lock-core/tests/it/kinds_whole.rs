@@ -163,3 +163,11 @@ async fn holds_of_any_kind_are_one() {
     assert!(both.token("a").is_err());
     lock.release().await.unwrap();
 }
+
+/// As before the first of them is taken: whoever waits for the loss of none of them waits, and does so for ever.
+#[tokio::test(start_paused = true)]
+async fn of_no_holds_none_is_lost() {
+    let none = HeldSet::from_iter([]);
+    assert_eq!(none.lost().loss(), None);
+    assert!(tokio::time::timeout(SECOND, none.lost().wait()).await.is_err());
+}
