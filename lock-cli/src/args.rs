@@ -37,7 +37,7 @@ pub(crate) enum CliCommand {
         name: String,
         #[command(flatten)]
         store: StoreArgs,
-        /// How many permits there are, to be shown beside those that are held: it is kept nowhere
+        /// How many permits there are, shown next to those that are held: the store does not keep this
         #[arg(long, value_name = "N", value_parser = permits())]
         permits: Option<u32>,
         /// Print nothing; exit 0 if the lock is held, 1 if it is free

@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use super::Semaphore;
-use super::rules;
+use super::{Semaphore, rules};
 use crate::{Error, LockKey, Result};
 
 /// An exclusive lock that is a part of a lock of another kind. Its name is that of the whole, and a suffix

@@ -189,9 +189,8 @@ mod tests {
     }
 
     fn shown(whole: &WholeLock) -> Vec<(HeldAs, &str)> {
-        let shown = |hold: &WholeHold| (hold.held_as, hold.holder.label.clone());
-        let labels = whole.holds.iter().map(|hold| hold.holder.label.as_deref().unwrap_or("-"));
-        whole.holds.iter().map(|hold| shown(hold).0).zip(labels).collect()
+        let holds = whole.holds.iter();
+        holds.map(|hold| (hold.held_as, hold.holder.label.as_deref().unwrap_or("-"))).collect()
     }
 
     #[test]

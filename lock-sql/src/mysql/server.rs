@@ -17,6 +17,7 @@ use crate::engine::wire::pool::PooledServer;
 use crate::engine::wire::statement::{
     PlaceStyle, Query, Row, SqlStatement, SqlValue, StatementReply, Then, Values, nullable,
 };
+use crate::mysql::codes;
 use crate::mysql::config::MySqlTarget;
 use crate::mysql::statements;
 
@@ -151,7 +152,7 @@ impl SqlDriver for MySqlServer {
     }
 
     fn code(&self, error: &sqlx::Error) -> Option<String> {
-        super::codes::code(error)
+        codes::code(error)
     }
 }
 

@@ -13,7 +13,7 @@ pub(super) const POOLED: &[&str] = &["26000", "42P05"];
 /// No code of the server: an error that has ended the connection, whatever the reason.
 pub(super) const ENDED: &str = "ended";
 /// No code of the server: a plan that the table's owner has made obsolete stays with its connection.
-pub(super) const STALE_PLAN: &str = "stale plan";
+const STALE_PLAN: &str = "stale plan";
 
 pub(crate) const RULES: &[CodeRule] = rules! {
     // Serialisation failure, deadlock, lock_timeout.
@@ -60,5 +60,7 @@ pub(crate) const RULES: &[CodeRule] = rules! {
 /// The server's code for what went wrong, if it has answered.
 pub(crate) fn code(error: &sqlx::Error) -> Option<String> {
     let error = error.as_database_error()?.try_downcast_ref::<PgDatabaseError>()?;
-    Some(error.code().to_owned())
+    // The text is in the language of the server.
+    let is_stale = error.code() == "0A000" && error.routine() == Some("RevalidateCachedQuery");
+    Some(if is_stale { STALE_PLAN } else { error.code() }.to_owned())
 }

@@ -27,7 +27,7 @@ use crate::engine::wire::pool::PooledServer;
 use crate::engine::wire::statement::{
     PlaceStyle, Query, Row, SqlStatement, SqlValue, StatementReply, nullable,
 };
-use crate::postgres::codes::{ENDED, POOLED, STALE_PLAN};
+use crate::postgres::codes::{self, ENDED, POOLED};
 use crate::postgres::config::{Pooler, PostgresTarget};
 use crate::postgres::statements::{self, inline};
 
@@ -230,14 +230,11 @@ impl SqlDriver for PostgresServer {
 
     /// The SQLSTATE, or what is known better.
     fn code(&self, error: &sqlx::Error) -> Option<String> {
-        let error = error.as_database_error()?.try_downcast_ref::<PgDatabaseError>()?;
-        let code = error.code();
-        if POOLED.contains(&code) {
+        let code = codes::code(error)?;
+        if POOLED.contains(&&*code) {
             self.set_pooled();
         }
-        // The text is in the language of the server.
-        let is_stale = code == "0A000" && error.routine() == Some("RevalidateCachedQuery");
-        Some(if is_stale { STALE_PLAN } else { code }.to_owned())
+        Some(code)
     }
 
     fn failure(&self, error: sqlx::Error, sent: bool) -> StatementFailure {
