@@ -113,7 +113,7 @@ impl Contender {
                     return Err(Stop::failed(format_args!("a contender was told: {error}")));
                 }
             }
-            self.rest(40).await;
+            self.rest(20).await;
         }
         Ok(())
     }
@@ -225,12 +225,11 @@ impl Contest {
             Fault::HoldNextRequest(cx.ttl() / 2),
             Fault::DelayNextReply(long),
         ];
-        let (one, other, ends) = tokio::join!(
+        tokio::try_join!(
             disturb(&cx, lost, losses),
             disturb(&cx, late, delays),
             Self::cut_off(&cx, &self.clients[2], last),
-        );
-        one.and(other).and(ends)?;
+        )?;
         self.everybody_has_more().await?;
         self.ends().await?;
         Ok(std::mem::take(&mut *self.holds()))
@@ -297,9 +296,10 @@ async fn disturb(cx: &Cx, link: &Link, faults: [Fault; 3]) -> Check {
     for fault in faults {
         cx.sleep(cx.ttl() / 8).await;
         let before = link.struck();
-        // One that has not struck by then is missed, as the next one says, or the end of the case.
         link.inject(fault).await?;
-        within(cx, patience(cx), has_struck(cx, link, before)).await;
+        if within(cx, patience(cx), has_struck(cx, link, before)).await.is_none() {
+            return Err(Stop::hindered(format_args!("{fault:?} has not struck")));
+        }
     }
     Ok(())
 }
