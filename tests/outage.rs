@@ -8,8 +8,12 @@ use std::time::Duration;
 use distlock::{LockGuard, Locks};
 use lock_testkit::hostile::{Manner, Turncoat};
 use lock_testkit::networked::Networked;
+use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
+
+/// Thousands of connections and waiters: one outage at a time.
+static OUTAGE: Mutex<()> = Mutex::const_new(());
 
 /// Each has a name of its own, and as many again share one.
 const WAITERS: usize = 500;
@@ -31,6 +35,7 @@ async fn a_server_that_stands_still_is_left_in_peace() {
 }
 
 async fn all_are_left_in_peace(outage: &Manner) {
+    let _alone = OUTAGE.lock().await;
     let mut watching = JoinSet::new();
     for store in Networked::ALL {
         watching.spawn(requests_a_second(store, outage.clone()));
@@ -76,14 +81,18 @@ async fn requests_a_second(store: Networked, outage: Manner) -> (Networked, f64)
 }
 
 /// On a machine that starts six kinds of servers at once, a server may not answer in time at first.
-async fn open(url: &str) -> Locks {
+async fn at_last<T>(ask: impl AsyncFn() -> distlock::Result<T>) -> T {
     let start = Instant::now();
     loop {
-        match distlock::connect(url).await {
-            Ok(locks) => return locks,
-            Err(error) => assert!(start.elapsed() < Duration::from_secs(30), "{error}"),
+        match ask().await {
+            Ok(done) => return done,
+            Err(error) => assert!(start.elapsed() < Duration::from_secs(60), "{error}"),
         }
     }
+}
+
+async fn open(url: &str) -> Locks {
+    at_last(|| distlock::connect(url)).await
 }
 
 /// Takes the locks that all wait for.
@@ -91,7 +100,8 @@ async fn hold(locks: &Locks) -> Vec<LockGuard> {
     let mut taking = JoinSet::new();
     for waiter in 0..=WAITERS {
         let lock = locks.named(format!("name{waiter}")).unwrap();
-        taking.spawn(async move { lock.acquire_timeout(Duration::from_secs(60)).await.unwrap() });
+        taking
+            .spawn(async move { at_last(|| lock.acquire_timeout(Duration::from_secs(60))).await });
     }
     taking.join_all().await
 }
