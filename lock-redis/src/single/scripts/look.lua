@@ -19,9 +19,9 @@ local function floor_of(mark)
 end
 
 local floor
-local out = {}
+local out, values = {}, values_of(KEYS, 3)
 for k = 3, #KEYS do
-  local value = value_of(KEYS[k])
+  local value = values[k]
   if value then
     local _, _, fences, _, _, label = read_lock(value)
     out[#out + 1] = {1, fences or '', label or ''}

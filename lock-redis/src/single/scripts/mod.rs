@@ -9,7 +9,7 @@ scripts! {
     FORCE = "keys" "../../shared_lua/value" "../../shared_lua/shared" "record" "shown" "spoilt" "grant" "queue" "force";
     DECLINE = "keys" "../../shared_lua/value" "record" "spoilt" "grant" "queue" "decline";
     RENEW = "../../shared_lua/value" "../../shared_lua/shared" "record" "place" "renew";
-    LOOK = "../../shared_lua/value" "record" "spoilt" "look";
+    LOOK = "../../shared_lua/value" "../../shared_lua/values" "record" "spoilt" "look";
     INSPECT = "../../shared_lua/value" "../../shared_lua/shared" "record" "shown" "inspect";
     HELD = "../../shared_lua/value" "held";
     PROBE = "../../shared_lua/try" "probe";

@@ -4,9 +4,9 @@
 local node = redis.call('HMGET', KEYS[1], 'run_id', 'state', 'quorum', 'mark')
 local refused = refusal(node)
 if refused then return refused end
-local out = {1, node[4] or '0'}
+local out, values = {1, node[4] or '0'}, values_of(KEYS, 2)
 for k = 2, #KEYS do
-  local held, shown = value_of(KEYS[k]), {}
+  local held, shown = values[k], {}
   if held then
     local owner = owner_of(held)
     local vote = owner and vote_of(held, owner)

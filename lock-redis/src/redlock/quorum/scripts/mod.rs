@@ -13,7 +13,7 @@ scripts! {
     RENEW_VOTE = "../../../shared_lua/value" "../../../shared_lua/shared" "vote" "common" "renew";
     RELEASE_VOTE = "../../../shared_lua/value" "vote" "wake" "release";
     FORCE_VOTE = "../../../shared_lua/value" "../../../shared_lua/shared" "vote" "hold" "wake" "force";
-    LOOK = "../../../shared_lua/value" "../../../shared_lua/shared" "vote" "hold" "common" "look";
+    LOOK = "../../../shared_lua/value" "../../../shared_lua/values" "../../../shared_lua/shared" "vote" "hold" "common" "look";
     INSPECT = "../../../shared_lua/value" "../../../shared_lua/shared" "vote" "hold" "inspect";
     REPORT = "report";
     BEGIN = "begin";
