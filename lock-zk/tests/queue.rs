@@ -57,39 +57,46 @@ async fn a_hand_over_within_a_process_lists_nothing() {
     }
 }
 
-/// One trip, and another one where a lock is held. There are requests for each name, and for all of them a transaction
-/// and two looks at the root.
+/// One trip, and another one where a lock is held: one request for all lists, one for all holders, and besides a
+/// transaction and two looks at the root.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_look_at_many_names_takes_two_trips() {
+async fn a_look_at_many_names_takes_two_trips_and_five_requests() {
     const NAMES: usize = 64;
     const TRIP: Duration = Duration::from_millis(400);
     const LONG: &str = "lock_session_timeout=60s";
     let servers = server().await;
-    // Few requests keep sessions and locks meanwhile.
     let (ours, proxy) = behind_proxy(&servers, LONG).await;
     let others = locks(connect(hosts(&servers), LONG).await, Duration::from_secs(60));
     let name = |at: usize| LockKey::new("", format!("lock-{at}")).unwrap();
     let names: Vec<_> = (0..NAMES).map(name).collect();
+    // There is a base of the fences.
+    others.named("other").unwrap().acquire().await.unwrap().release().await.unwrap();
     let mut guards = Vec::new();
-    for held in [1, 32] {
+    for (held, expected) in [(0, 4), (3, 5), (64, 5)] {
         while guards.len() < held {
             let lock = others.named(format!("lock-{}", guards.len())).unwrap();
             guards.push(lock.acquire().await.unwrap());
         }
-        // Now it knows the base of the fences.
+        // Now it knows that.
         ours.look(&names[..1]).await.unwrap();
+        let mut fewest = u64::MAX;
+        // Few requests keep sessions and locks meanwhile.
+        for _ in 0..5 {
+            let before = scenes::requests(&servers);
+            let seen = ours.look(&names).await.unwrap();
+            fewest = fewest.min(scenes::requests(&servers) - before);
+            let shown = seen.iter().filter(|seen| matches!(seen, Seen::Held { .. })).count();
+            assert_eq!((seen.len(), shown), (NAMES, held));
+        }
+        // The server counts the question how many there were, too.
+        assert_eq!(fewest, expected + 1, "{held} held");
         proxy.delay(TRIP / 2, Duration::ZERO);
-        let (begun, before) = (Instant::now(), scenes::requests(&servers));
-        let seen = ours.look(&names).await.unwrap();
-        let (took, requests) = (begun.elapsed(), scenes::requests(&servers) - before);
+        let begun = Instant::now();
+        ours.look(&names).await.unwrap();
+        let took = begun.elapsed();
         proxy.pass();
-        let shown = seen.iter().filter(|seen| matches!(seen, Seen::Held { .. })).count();
-        assert_eq!((seen.len(), shown), (NAMES, held));
         // On a busy machine two trips take longer than two.
         assert!(took < TRIP * 8, "{held} held: {took:?}");
-        // The server counts the question how many there were, too.
-        let expected = (NAMES + held + 4) as u64;
-        assert!(requests < expected + 16, "{held} held: {requests} requests, not {expected}");
     }
 }
 
