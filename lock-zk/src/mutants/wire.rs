@@ -77,11 +77,13 @@ impl Session {
     pub(crate) async fn create_and_list(
         &self,
         parent: &str,
+        may_be_missing: bool,
         prefix: &str,
         data: &[u8],
     ) -> Reply<(Created, Reply<Vec<String>>)> {
         let prefix = if Mutant::is_wanted("create_again") { "lock-" } else { prefix };
-        let (mut created, children) = self.0.create_and_list(parent, prefix, data).await?;
+        let made = self.0.create_and_list(parent, may_be_missing, prefix, data).await;
+        let (mut created, children) = made?;
         if Mutant::is_wanted("fence_is_the_sequence")
             && let Some(number) = entry::sequence(&created.name)
         {

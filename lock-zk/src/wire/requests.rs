@@ -247,19 +247,34 @@ impl Session {
     }
 
     /// Creates an ephemeral sequential node under `parent`, and lists the children of `parent`
-    /// right after it.
+    /// right after it. If `parent` may be missing, it is created right before, unless it exists.
     pub(crate) async fn create_and_list(
         &self,
         parent: &str,
+        may_be_missing: bool,
         prefix: &str,
         data: &[u8],
     ) -> Reply<(Created, Reply<Vec<String>>)> {
         let path = format!("{parent}/{prefix}");
+        let container = zk::CreateMode::Container.with_acls(self.acls());
         let mode = zk::CreateMode::EphemeralSequential.with_acls(self.acls());
         let ((stat, sequence), children) = ask_both!(
             self,
             Session,
-            |client| client.create(&path, data, &mode),
+            |client| {
+                let made = may_be_missing.then(|| client.create(parent, &[], &container));
+                let created = client.create(&path, data, &mode);
+                async move {
+                    match made {
+                        Some(made) => match tokio::join!(made, created) {
+                            (Err(why @ zk::Error::Unimplemented), _) => Err(why),
+                            // If it was not made, the other request fails, or did not need it.
+                            (_, created) => created,
+                        },
+                        None => created.await,
+                    }
+                }
+            },
             creating(&path),
             client.list_children(parent),
             reading(parent)
