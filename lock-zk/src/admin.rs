@@ -12,6 +12,7 @@ use crate::backend::ZkBackend;
 use crate::doctor;
 use crate::error::Reply;
 use crate::queue::entry;
+use crate::queue::fences::known_fence;
 
 /// The timeout of each request of an inspection.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -73,7 +74,7 @@ impl ZkBackend {
             let Some((first, waiters)) = queue.split_first() else { return Ok(None) };
             let Some(node) = session.get(&format!("{parent}/{first}")).await? else { continue };
             let mut holder = HolderInfo::new(mark_of(first));
-            holder.fence = session.known_fence(node.czxid).await?;
+            holder.fence = known_fence(session.known_base().await?, node.czxid)?;
             match entry::label_in(&node.data) {
                 Some(label) => {
                     holder.owner = entry::owner_of(first);

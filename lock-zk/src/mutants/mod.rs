@@ -60,6 +60,8 @@ mutants! {
         => a_server_that_is_behind_shows_no_free_lock,
     look_by_sync: "a look asks the leader only by a sync, which a deposed one answers"
         => a_leader_that_was_deposed_shows_no_free_lock,
+    look_again_in_packs: "a server that reads one node at a time is asked for many by every look"
+        => a_look_at_an_old_server_reads_node_by_node,
     look_for_our_nodes: "a look sees only nodes that are named as ours"
         => a_look_shows_the_first_in_the_queue,
     look_at_the_last: "a look takes the last one in the queue for the holder"

@@ -77,11 +77,13 @@ impl Session {
     pub(crate) async fn create_and_list(
         &self,
         parent: &str,
+        may_be_missing: bool,
         prefix: &str,
         data: &[u8],
     ) -> Reply<(Created, Reply<Vec<String>>)> {
         let prefix = if Mutant::is_wanted("create_again") { "lock-" } else { prefix };
-        let (mut created, children) = self.0.create_and_list(parent, prefix, data).await?;
+        let made = self.0.create_and_list(parent, may_be_missing, prefix, data).await;
+        let (mut created, children) = made?;
         if Mutant::is_wanted("fence_is_the_sequence")
             && let Some(number) = entry::sequence(&created.name)
         {
@@ -125,11 +127,20 @@ impl Session {
         self.0.sync_and_list(path).await
     }
 
-    pub(crate) async fn list_all(&self, above: &[&str], paths: &[String]) -> Reply<Listings> {
+    pub(crate) fn pack(&self) -> usize {
+        if Mutant::is_wanted("look_again_in_packs") { usize::MAX } else { self.0.pack() }
+    }
+
+    pub(crate) async fn list_all(
+        &self,
+        above: &[&str],
+        paths: &[String],
+        pack: usize,
+    ) -> Reply<Listings> {
         let syncs = Mutant::is_wanted("look_by_sync");
         let mut listings = match syncs || Mutant::is_wanted("look_by_read") {
             true => self.list_by_reads(above, paths, syncs).await?,
-            false => self.0.list_all(above, paths).await?,
+            false => self.0.list_all(above, paths, pack).await?,
         };
         for (children, path) in listings.children.iter_mut().zip(paths) {
             let Some(children) = children else { continue };
@@ -143,7 +154,7 @@ impl Session {
             if Mutant::is_wanted("floor_of_the_node")
                 && let Some(node) = self.0.get(path).await?
             {
-                children.changed = node.czxid;
+                children.changed = Some(node.czxid);
             }
         }
         for [before, after] in &mut listings.above {
@@ -177,8 +188,8 @@ impl Session {
         }
         for list in lists {
             let children = list.await.map_err(RequestFailure::from);
-            let children =
-                children.map(|(names, stat)| requests::Children { names, changed: stat.pzxid });
+            let children = children.map(|(names, stat)| (names, Some(stat.pzxid)));
+            let children = children.map(|(names, changed)| requests::Children { names, changed });
             listings.children.push(requests::none_if_missing(children)?);
         }
         Ok(listings)

@@ -44,15 +44,8 @@ impl SharedSession {
         Err(Error::new(ErrorKind::Unavailable, why).into())
     }
 
-    /// The fence that the transaction `zxid` gives, or would give: none if there is no base yet, or nothing was ever
-    /// done.
-    pub(crate) async fn known_fence(&self, zxid: i64) -> Reply<Option<FencingToken>> {
-        let base = self.known_base().await?.filter(|_| zxid > 0);
-        base.map(|base| token(base, zxid)).transpose()
-    }
-
     /// The base of the fences of this session, if there is one.
-    async fn known_base(&self) -> Reply<Option<u64>> {
+    pub(crate) async fn known_base(&self) -> Reply<Option<u64>> {
         match (self.config.fence, self.base.get()) {
             (Fence::Revision, _) => Ok(Some(0)),
             (Fence::Based, Some(base)) => Ok(Some(*base)),
@@ -67,6 +60,11 @@ impl SharedSession {
             }
         }
     }
+}
+
+/// The fence that the transaction `zxid` gives, or would give: none if there is no base yet, or nothing was ever done.
+pub(crate) fn known_fence(base: Option<u64>, zxid: i64) -> Reply<Option<FencingToken>> {
+    base.filter(|_| zxid > 0).map(|base| token(base, zxid)).transpose()
 }
 
 /// The base that the node at `path` records.

@@ -4,6 +4,10 @@
 //! or removed a child of this node. That is read together with the children, so no contender from before it was created
 //! by a later transaction, and none from after it by an earlier one.
 //!
+//! Of several names one request reads the node, its children and the node again, one after the other. If the node shows the
+//! same last transaction both times, no child has come or gone in between, and it belongs to the list. If it does not, and
+//! nobody is in the list, these locks are listed again, too.
+//!
 //! If that node does not exist, the nearest one above it tells: the servers remove the node of a lock when it is empty,
 //! which changes the one above. While nothing changes there, no node of a lock comes or goes. So what is read before and
 //! after the lists must be the same, or these locks are listed again, a few times: where locks come and go all the
@@ -15,7 +19,8 @@ use lock_core::{LockKey, Seen};
 use tokio::task::JoinSet;
 
 use super::entry;
-use crate::error::{Reply, no_chroot, parent};
+use super::fences::known_fence;
+use crate::error::{Reply, RequestFailure, no_chroot, parent};
 use crate::sessions::SharedSession;
 use crate::wire::{Listings, NodeRecord};
 
@@ -33,10 +38,20 @@ impl SharedSession {
                 return Ok(seen.into_iter().flatten().collect());
             }
             let asked: Vec<_> = open.iter().map(|at| paths[*at].clone()).collect();
-            let listings = self.list_all(&above, &asked).await?;
-            let is_rootless = listings.above.iter().all(|both| *both == [None, None]);
+            let pack = self.pack();
+            let round = async {
+                let listings = self.list_all(&above, &asked, pack).await?;
+                let is_rootless = listings.above.iter().all(|both| *both == [None, None]);
+                let are_last = lists + u32::from(!is_rootless) >= MOST_LISTS;
+                let shown = self.shown(&asked, &listings, are_last, pack).await?;
+                Reply::Ok((is_rootless, shown))
+            };
+            let (is_rootless, shown) = match round.await {
+                // By a server that reads one node at a time. So it is asked from now on.
+                Err(RequestFailure::TooOld) if pack > 1 => continue,
+                answer => answer?,
+            };
             lists += u32::from(!is_rootless);
-            let shown = self.shown(&asked, &listings, lists >= MOST_LISTS).await?;
             for (at, found) in open.into_iter().zip(shown) {
                 seen[at] = found;
             }
@@ -57,8 +72,10 @@ impl SharedSession {
         paths: &[String],
         listings: &Listings,
         are_last: bool,
+        pack: usize,
     ) -> Reply<Vec<Option<Seen>>> {
-        let (mut seen, mut reads) = (Vec::with_capacity(paths.len()), JoinSet::new());
+        let base = self.known_base().await?;
+        let (mut seen, mut firsts) = (Vec::with_capacity(paths.len()), Vec::new());
         let above = listings.above.iter().find(|both| **both != [None, None]);
         let above = above.and_then(|[before, after]| before.filter(|_| before == after));
         for (at, (path, children)) in paths.iter().zip(&listings.children).enumerate() {
@@ -66,31 +83,38 @@ impl SharedSession {
             let first = queue.as_ref().and_then(|queue| queue.first());
             let changed = match (first, children) {
                 (Some(first), _) => {
-                    let (session, path) = (Arc::clone(self), format!("{path}/{first}"));
-                    reads.spawn(async move { (at, session.get(&path).await) });
+                    firsts.push((at, format!("{path}/{first}")));
                     None
                 }
-                (None, Some(children)) => Some(children.changed),
+                (None, Some(children)) => children.changed,
                 (None, None) => above,
             };
             let is_free = first.is_none();
             seen.push(match changed {
                 None if is_free && are_last => Some(Seen::Free { floor: None }),
-                Some(changed) => Some(Seen::Free { floor: self.known_fence(changed).await? }),
+                Some(changed) => Some(Seen::Free { floor: known_fence(base, changed)? }),
                 None => None,
             });
         }
-        for (at, node) in reads.join_all().await {
-            if let Some(node) = node? {
-                seen[at] = Some(self.held_by(&node).await?);
+        let mut reads = JoinSet::new();
+        for firsts in firsts.chunks(pack) {
+            let (places, paths): (Vec<_>, Vec<_>) = firsts.iter().cloned().unzip();
+            let session = Arc::clone(self);
+            reads.spawn(async move { (places, session.get_all(&paths).await) });
+        }
+        for (places, nodes) in reads.join_all().await {
+            for (at, node) in places.into_iter().zip(nodes?) {
+                if let Some(node) = node {
+                    seen[at] = Some(held_by(base, &node)?);
+                }
             }
         }
         Ok(seen)
     }
+}
 
-    async fn held_by(&self, node: &NodeRecord) -> Reply<Seen> {
-        let fence = self.known_fence(node.czxid).await?;
-        let label = entry::label_in(&node.data).filter(|label| !label.is_empty());
-        Ok(Seen::Held { fence, label })
-    }
+fn held_by(base: Option<u64>, node: &NodeRecord) -> Reply<Seen> {
+    let fence = known_fence(base, node.czxid)?;
+    let label = entry::label_in(&node.data).filter(|label| !label.is_empty());
+    Ok(Seen::Held { fence, label })
 }

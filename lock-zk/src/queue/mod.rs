@@ -3,7 +3,7 @@
 mod claim;
 pub(crate) mod confirmations;
 pub(crate) mod entry;
-mod fences;
+pub(crate) mod fences;
 mod look;
 mod operations;
 pub(crate) mod watches;

@@ -49,8 +49,9 @@ impl ClaimQueue {
         LeftEntries { parent: self.parent.clone(), prefix: self.prefix.clone(), dropped }
     }
 
-    /// Makes our entry, the last one of the queue, and lists the queue right after it unless that `is_long`. `None` if
-    /// there was no node of the lock: it is made then, and nothing else.
+    /// Makes our entry, the last one of the queue, and lists the queue right after it unless that `is_long`. The node of
+    /// the lock is made just before, unless that is known. `None` if it is missing, or the nodes above it are: then the
+    /// next attempt makes it.
     pub(super) async fn enter(
         &mut self,
         session: &SharedSession,
@@ -60,15 +61,19 @@ impl ClaimQueue {
         session.fence_base().await?;
         self.is_in_doubt = true;
         let (parent, prefix, data) = (&self.parent, &self.prefix, &self.data);
+        let is_known = session.knows(parent);
         let made = match is_long {
             true => session.create_last(parent, prefix, data).await.map(|created| (created, None)),
             false => {
-                let made = session.create_and_list(parent, prefix, data).await;
+                let made = session.create_and_list(parent, !is_known, prefix, data).await;
                 made.map(|(created, listed)| (created, Some(listed)))
             }
         };
         match made {
             Ok((created, listed)) => {
+                if !is_known {
+                    session.found(&self.parent);
+                }
                 let entry = with_fence(session, created).await?;
                 self.is_in_doubt = false;
                 let position = listed.map_or(Ok(QueuePosition::Deep), |listed| {
@@ -78,7 +83,10 @@ impl ClaimQueue {
             }
             Err(RequestFailure::NoNode) => {
                 self.is_in_doubt = false;
-                session.create_parents(&self.parent).await?;
+                match is_known {
+                    true => session.missed(&self.parent),
+                    false => session.create_parents(&self.parent).await?,
+                }
                 Ok(None)
             }
             Err(failure) => {

@@ -4,6 +4,7 @@
 //! written one of more than a megabyte cannot read it back, and never restarts (ZOOKEEPER-4306). So
 //! a session takes claims up to a fraction of that, and further claims get another session.
 
+use std::collections::HashSet;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -25,8 +26,14 @@ pub(crate) struct SharedSession {
     pub(crate) confirmations: Confirmations,
     /// The base of the fences, once known.
     pub(crate) base: OnceLock<u64>,
+    /// Nodes of locks that were there when they were last used. The servers remove one a while after its queue is
+    /// empty.
+    known: Mutex<HashSet<String>>,
     usage: Mutex<Usage>,
 }
+
+/// So many nodes of locks are known at most; then all are forgotten.
+const MOST_KNOWN: usize = 4096;
 
 /// The usage of one session by claims.
 #[derive(Debug)]
@@ -64,6 +71,7 @@ impl SharedSession {
         Arc::new(Self {
             confirmations: Confirmations::new(Arc::clone(&session)),
             base: OnceLock::new(),
+            known: Mutex::default(),
             usage: Mutex::new(usage),
             config,
             asked,
@@ -83,6 +91,25 @@ impl SharedSession {
         usage.seats += 1;
         usage.bytes += bytes;
         Some(SessionSeat { open: Arc::clone(self), bytes })
+    }
+
+    /// Whether the node of a lock was there when it was last used.
+    pub(crate) fn knows(&self, node: &str) -> bool {
+        self.known.lock().contains(node)
+    }
+
+    /// The node of a lock is there.
+    pub(crate) fn found(&self, node: &str) {
+        let mut known = self.known.lock();
+        if known.len() >= MOST_KNOWN {
+            known.clear();
+        }
+        known.insert(node.to_owned());
+    }
+
+    /// The node of a lock is not there.
+    pub(crate) fn missed(&self, node: &str) {
+        self.known.lock().remove(node);
     }
 
     /// Whether this session is over or about to end.

@@ -1,5 +1,8 @@
 //! The few requests that the recipe needs.
 
+use std::pin::Pin;
+use std::sync::atomic::Ordering;
+
 use lock_core::Released;
 use zookeeper_client as zk;
 
@@ -24,6 +27,14 @@ pub(crate) struct NodeRecord {
     pub(crate) czxid: i64,
     /// The session that it lives and dies with; 0 if it is not ephemeral.
     pub(crate) owner: i64,
+    /// The last transaction that has created or removed a child of it.
+    pub(crate) changed: i64,
+}
+
+impl From<(Vec<u8>, zk::Stat)> for NodeRecord {
+    fn from((data, stat): (Vec<u8>, zk::Stat)) -> Self {
+        Self { data, czxid: stat.czxid, owner: stat.ephemeral_owner, changed: stat.pzxid }
+    }
 }
 
 /// The children of a node.
@@ -32,8 +43,8 @@ pub(crate) struct Children {
     /// In any order.
     pub(crate) names: Vec<String>,
     /// The last transaction that has created or removed one. So it is not before those that have created the children
-    /// that are gone, and before the one that creates the next.
-    pub(crate) changed: i64,
+    /// that are gone, and before the one that creates the next. `None` if it was not read together with them.
+    pub(crate) changed: Option<i64>,
 }
 
 /// The children of several nodes, listed between two looks at the nodes above them.
@@ -111,6 +122,80 @@ macro_rules! ask_both {
     }};
 }
 
+/// What is read of some nodes, if they exist.
+type Reading<'a, T> = Pin<Box<dyn Future<Output = Reply<Vec<Option<T>>>> + Send + 'a>>;
+
+/// Lists the children of these nodes, by one request.
+fn listing<'a>(client: &'a zk::Client, paths: &'a [String]) -> Reading<'a, Children> {
+    if let [path] = paths {
+        let list = client.get_children(path);
+        return Box::pin(async move {
+            let listed = list.await.map_err(reading(path));
+            let children =
+                listed.map(|(names, stat)| Children { names, changed: Some(stat.pzxid) });
+            Ok(vec![none_if_missing(children)?])
+        });
+    }
+    let read = read_many(client, paths, |reader, path| {
+        reader.add_get_data(path)?;
+        reader.add_get_children(path)?;
+        reader.add_get_data(path)
+    });
+    Box::pin(async move { children_in(paths, read.await?) })
+}
+
+/// Sends one request that reads several nodes, one after the other. Servers before 3.6 do not know it.
+fn read_many<'a>(
+    client: &'a zk::Client,
+    paths: &'a [String],
+    add: fn(&mut zk::MultiReader<'_>, &str) -> Result<(), zk::Error>,
+) -> impl Future<Output = Result<Vec<zk::MultiReadResult>, zk::Error>> + Send + 'a {
+    let mut reader = client.new_multi_reader();
+    let added = paths.iter().try_for_each(|path| add(&mut reader, path));
+    let read = reader.commit();
+    async move {
+        added?;
+        read.await
+    }
+}
+
+/// The children of these nodes, each of which was read before and after its list. If no child has come or gone in
+/// between, it is known since when the list is as it is.
+fn children_in(paths: &[String], read: Vec<zk::MultiReadResult>) -> Reply<Vec<Option<Children>>> {
+    let mut read = read.into_iter();
+    let children_of = |path: &String| -> Reply<_> {
+        let before = node_in(path, read.next())?;
+        let names = none_if_missing(match read.next() {
+            Some(zk::MultiReadResult::Children { children }) => Ok(children),
+            other => Err(no_result(path, other)),
+        })?;
+        let [before, after] =
+            [before, node_in(path, read.next())?].map(|node| node.map(|node| node.changed));
+        Ok(names.map(|names| Children { names, changed: before.filter(|_| before == after) }))
+    };
+    paths.iter().map(children_of).collect()
+}
+
+/// A node that was read among others, if it exists.
+fn node_in(path: &str, read: Option<zk::MultiReadResult>) -> Reply<Option<NodeRecord>> {
+    none_if_missing(match read {
+        Some(zk::MultiReadResult::Data { data, stat }) => Ok(NodeRecord::from((data, stat))),
+        other => Err(no_result(path, other)),
+    })
+}
+
+/// Why one of several nodes was not read.
+fn no_result(path: &str, read: Option<zk::MultiReadResult>) -> RequestFailure {
+    match read {
+        Some(zk::MultiReadResult::Error { err }) => reading(path)(err),
+        other => RequestFailure::Unknown(format!("of {path} it read {other:?}")),
+    }
+}
+
+/// The most nodes that one request reads: with the longest names, too, it is below the server's limit for one
+/// (`jute.maxbuffer`, 1 MB).
+const PACK: usize = 64;
+
 /// No lock is nested deeper than this; a server that says otherwise is not asked forever.
 const DEEPEST: usize = 64;
 /// A check with this version tests only existence.
@@ -162,19 +247,34 @@ impl Session {
     }
 
     /// Creates an ephemeral sequential node under `parent`, and lists the children of `parent`
-    /// right after it.
+    /// right after it. If `parent` may be missing, it is created right before, unless it exists.
     pub(crate) async fn create_and_list(
         &self,
         parent: &str,
+        may_be_missing: bool,
         prefix: &str,
         data: &[u8],
     ) -> Reply<(Created, Reply<Vec<String>>)> {
         let path = format!("{parent}/{prefix}");
+        let container = zk::CreateMode::Container.with_acls(self.acls());
         let mode = zk::CreateMode::EphemeralSequential.with_acls(self.acls());
         let ((stat, sequence), children) = ask_both!(
             self,
             Session,
-            |client| client.create(&path, data, &mode),
+            |client| {
+                let made = may_be_missing.then(|| client.create(parent, &[], &container));
+                let created = client.create(&path, data, &mode);
+                async move {
+                    match made {
+                        Some(made) => match tokio::join!(made, created) {
+                            (Err(why @ zk::Error::Unimplemented), _) => Err(why),
+                            // If it was not made, the other request fails, or did not need it.
+                            (_, created) => created,
+                        },
+                        None => created.await,
+                    }
+                }
+            },
             creating(&path),
             client.list_children(parent),
             reading(parent)
@@ -223,13 +323,22 @@ impl Session {
     }
 
     pub(crate) async fn get(&self, path: &str) -> Reply<Option<NodeRecord>> {
-        let read =
-            none_if_missing(ask!(self, Nothing, |client| client.get_data(path), reading(path)))?;
-        Ok(read.map(|(data, stat)| NodeRecord {
-            data,
-            czxid: stat.czxid,
-            owner: stat.ephemeral_owner,
-        }))
+        let read = ask!(self, Nothing, |client| client.get_data(path), reading(path));
+        Ok(none_if_missing(read)?.map(NodeRecord::from))
+    }
+
+    /// Reads these nodes, by one request.
+    pub(crate) async fn get_all(&self, paths: &[String]) -> Reply<Vec<Option<NodeRecord>>> {
+        if let [path] = paths {
+            return Ok(vec![self.get(path).await?]);
+        }
+        let read = ask!(
+            self,
+            Nothing,
+            |client| read_many(client, paths, |reader, path| reader.add_get_data(path)),
+            RequestFailure::from
+        );
+        paths.iter().zip(read?).map(|(path, read)| node_in(path, Some(read))).collect()
     }
 
     /// Watches a node while the current connection lasts; `None` if it does not exist, and then no
@@ -252,10 +361,21 @@ impl Session {
         }
     }
 
-    /// Lists the children of these nodes, and looks at the nodes `above`, all sent together. A transaction that changes
-    /// nothing is sent before them: since it takes a majority, they show everything that was committed when they were
-    /// asked for. After a `sync` they need not: a leader that was deposed and does not know it yet answers that, too.
-    pub(crate) async fn list_all(&self, above: &[&str], paths: &[String]) -> Reply<Listings> {
+    /// How many nodes each request of a look reads.
+    pub(crate) fn pack(&self) -> usize {
+        if self.is_old.load(Ordering::Relaxed) { 1 } else { PACK }
+    }
+
+    /// Lists the children of these nodes, as many by each request as a `pack` has, and looks at the nodes `above`, all
+    /// sent together. A transaction that changes nothing is sent before them: since it takes a majority, they show
+    /// everything that was committed when they were asked for. After a `sync` they need not: a leader that was deposed
+    /// and does not know it yet answers that, too.
+    pub(crate) async fn list_all(
+        &self,
+        above: &[&str],
+        paths: &[String],
+        pack: usize,
+    ) -> Reply<Listings> {
         let sent = self.now();
         loop {
             let connection = self.connection().await?;
@@ -264,22 +384,14 @@ impl Session {
             let asked = connection.send(|client| {
                 let look = || above.iter().map(|path| client.check_stat(path)).collect::<Vec<_>>();
                 let (commit, before) = (transaction.commit(), look());
-                let lists: Vec<_> = paths.iter().map(|path| client.get_children(path)).collect();
+                let lists: Vec<_> = paths.chunks(pack).map(|it| listing(client, it)).collect();
                 (commit, before, lists, look())
             });
             let Some((commit, before, lists, after)) = asked else { continue };
-            let committed = match failing(commit.await) {
-                Err(error) if connection.has_not_sent(&error) => continue,
-                committed => committed.map_err(RequestFailure::from),
-            };
-            self.note(Proves::Session, sent, committed)?;
             let read = async {
                 let mut listings = Listings { children: Vec::new(), above: Vec::new() };
-                for (list, path) in lists.into_iter().zip(paths) {
-                    let listed = list.await.map_err(reading(path));
-                    let children =
-                        listed.map(|(names, stat)| Children { names, changed: stat.pzxid });
-                    listings.children.push(none_if_missing(children)?);
+                for list in lists {
+                    listings.children.extend(list.await?);
                 }
                 for ((before, after), path) in before.into_iter().zip(after).zip(above) {
                     let both = [before.await, after.await].map(|stat| stat.map_err(reading(path)));
@@ -287,9 +399,20 @@ impl Session {
                     let changed = |stat: Option<zk::Stat>| stat.map(|stat| stat.pzxid);
                     listings.above.push([changed(before?), changed(after?)]);
                 }
-                Ok(listings)
+                Reply::Ok(listings)
             };
-            return self.note(Proves::Nothing, sent, read.await);
+            let (committed, read) = tokio::join!(commit, read);
+            if matches!(read, Err(RequestFailure::TooOld)) {
+                // Such a server closes the connection, too.
+                connection.end().wait().await;
+                return self.note(Proves::Nothing, sent, read);
+            }
+            let committed = match failing(committed) {
+                Err(error) if connection.has_not_sent(&error) => continue,
+                committed => committed.map_err(RequestFailure::from),
+            };
+            self.note(Proves::Session, sent, committed)?;
+            return self.note(Proves::Nothing, sent, read);
         }
     }
 
@@ -355,6 +478,76 @@ impl Session {
             Ok(()) => Ok(Released::Freed),
             Err(RequestFailure::NoNode) => Ok(Released::AlreadyGone),
             Err(failure) => Err(failure),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(changed: i64) -> zk::MultiReadResult {
+        let stat = zk::Stat {
+            czxid: 1,
+            mzxid: 1,
+            pzxid: changed,
+            ctime: 0,
+            mtime: 0,
+            version: 0,
+            cversion: 0,
+            aversion: 0,
+            ephemeral_owner: 0,
+            data_length: 0,
+            num_children: 0,
+        };
+        zk::MultiReadResult::Data { data: Vec::new(), stat }
+    }
+
+    fn list(names: &[&str]) -> zk::MultiReadResult {
+        let children = names.iter().map(|name| (*name).to_owned()).collect();
+        zk::MultiReadResult::Children { children }
+    }
+
+    fn failed(err: zk::Error) -> zk::MultiReadResult {
+        zk::MultiReadResult::Error { err }
+    }
+
+    #[test]
+    fn a_list_among_others_is_dated_if_nothing_has_changed_around_it() {
+        let paths: Vec<_> = (0..6).map(|at| format!("/locks/{at}")).collect();
+        let missing = || failed(zk::Error::NoNode);
+        let read = vec![
+            [node(7), list(&["a", "b"]), node(7)],
+            [node(7), list(&["b"]), node(8)],
+            [node(9), list(&[]), node(9)],
+            // It is removed after the list, before it, or made before it.
+            [node(9), list(&[]), missing()],
+            [node(9), missing(), missing()],
+            [missing(), list(&["c"]), node(10)],
+        ];
+        let children = children_in(&paths, read.into_iter().flatten().collect()).expect("read");
+        let seen: Vec<_> = children
+            .iter()
+            .map(|it| it.as_ref().map(|it| (it.names.concat(), it.changed)))
+            .collect();
+        let of = |names: &str, changed| Some((names.to_owned(), changed));
+        let expected =
+            [of("ab", Some(7)), of("b", None), of("", Some(9)), of("", None), None, of("c", None)];
+        assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn what_was_not_read_among_others_is_told_by_its_cause() {
+        let paths = ["/locks/a".to_owned(), "/locks/b".to_owned()];
+        let read = |last| children_in(&paths, vec![node(7), list(&[]), node(7), node(7), last]);
+        let denied = read(failed(zk::Error::NoAuth));
+        assert!(
+            matches!(&denied, Err(RequestFailure::Denied(what)) if what.contains("/locks/b")),
+            "{denied:?}"
+        );
+        // The answer to another question, and none at all.
+        for short in [read(node(7)), read(list(&[]))] {
+            assert!(matches!(short, Err(RequestFailure::Unknown(_))), "{short:?}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use lock_core::{Clock, ClockInstant};
@@ -49,6 +49,8 @@ pub(crate) struct Session {
     connection: watch::Sender<Option<Arc<DriverConnection>>>,
     /// How many there were before it.
     connections: AtomicU64,
+    /// A server did not know a request.
+    pub(super) is_old: AtomicBool,
     /// This session must no longer be used: it was ended by the server, given up because a server
     /// would shorten it, or closed.
     ended: CancellationToken,
@@ -82,6 +84,7 @@ impl Session {
             chroot_len: connection.client().path().trim_end_matches('/').len(),
             connection: watch::Sender::new(Some(Arc::new(connection))),
             connections: AtomicU64::new(0),
+            is_old: AtomicBool::new(false),
             ended: CancellationToken::new(),
             finished: CancellationToken::new(),
         })
@@ -134,6 +137,7 @@ impl Session {
     pub(crate) fn note<T>(&self, proves: Proves, sent: ClockInstant, reply: Reply<T>) -> Reply<T> {
         match (&reply, proves) {
             (Err(RequestFailure::SessionEnded), _) => self.ended.cancel(),
+            (Err(RequestFailure::TooOld), _) => self.is_old.store(true, Ordering::Relaxed),
             (Ok(_) | Err(RequestFailure::NoNode | RequestFailure::NodeExists), Proves::Session) => {
                 self.timeline.lock().committed(sent, self.now());
             }

@@ -1,5 +1,6 @@
 //! A link that leads a session that is resumed to another server than a new one, refuses a `sync`, shows
-//! what a server would show that is behind, and holds up one of several requests that were sent together.
+//! what a server would show that is behind, answers as an old one, and holds up one of several requests that were sent
+//! together.
 
 use std::collections::HashSet;
 use std::io;
@@ -17,15 +18,18 @@ use tokio_util::sync::CancellationToken;
 /// The numbers of a `sync` and of a read among ZooKeeper's requests.
 const SYNC: i32 = 9;
 const READ: i32 = 4;
-/// Those of a look whether a node exists, and of a list of its children.
+/// Those of a look whether a node exists, of a list of its children, and of several reads.
 pub(crate) const EXISTS: i32 = 3;
 pub(crate) const LIST: i32 = 12;
+pub(crate) const READS: i32 = 22;
 /// The end of the path of the base of the fences.
 const BASE: &[u8] = b"/%fence";
 /// What stands in the place of a request's number where a server reports a change.
 const EVENT: i32 = -1;
 /// What a server answers to a request that has waited too long in it (`ThrottledOp`).
 const THROTTLED: i32 = -127;
+/// What it answers to a request that it does not know.
+const UNKNOWN: i32 = -6;
 
 pub(crate) struct Crossing {
     address: SocketAddr,
@@ -44,6 +48,8 @@ struct Plan {
     base: Vec<u8>,
     /// Until the next `sync` of the base, that is the answer to all further ones.
     is_behind: bool,
+    /// The server is older than the request for several reads, and has been sent it so many times.
+    refused_reads: Option<usize>,
     /// The next request to hold up.
     holds: Option<Hold>,
     /// Cuts the present connections.
@@ -93,6 +99,7 @@ impl Crossing {
             refused: 0,
             base: Vec::new(),
             is_behind: false,
+            refused_reads: None,
             holds: None,
             cut: CancellationToken::new(),
         };
@@ -124,6 +131,17 @@ impl Crossing {
         let ((coming, arrived), (going_on, goes_on)) = (oneshot::channel(), oneshot::channel());
         self.plan.lock().unwrap().holds = Some(Hold { kind, passing, arrived: coming, goes_on });
         Held { arrived, _goes_on: going_on }
+    }
+
+    /// From now on the server does not know the request for several reads: it refuses that at once, and closes the
+    /// connection.
+    pub(crate) fn grow_old(&self) {
+        self.plan.lock().unwrap().refused_reads = Some(0);
+    }
+
+    /// How many requests for several reads were refused.
+    pub(crate) fn refused_reads(&self) -> usize {
+        self.plan.lock().unwrap().refused_reads.unwrap()
     }
 
     /// How many `sync`s are still to be refused.
@@ -164,6 +182,12 @@ async fn carry(client: TcpStream, plan: &Mutex<Plan>) -> io::Result<()> {
     let requests = async {
         loop {
             let request = frame(&mut from_client).await?;
+            if number(&request, 4) == READS
+                && let Some(refused) = &mut plan.lock().unwrap().refused_reads
+            {
+                *refused += 1;
+                return io::Result::Ok(request);
+            }
             let hold = plan.lock().unwrap().hold_of(number(&request, 4));
             if let Some(hold) = hold {
                 // The server has done what was asked before.
@@ -212,7 +236,10 @@ async fn carry(client: TcpStream, plan: &Mutex<Plan>) -> io::Result<()> {
             send(&mut to_client, &reply).await?;
         }
     };
-    tokio::select! { ended = requests => ended, ended = replies => ended }
+    let unknown = tokio::select! { asked = requests => asked?, ended = replies => return ended };
+    // Ahead of the answers to what was asked before.
+    let refusal = [&unknown[..4], &[0; 8], &UNKNOWN.to_be_bytes()].concat();
+    send(&mut to_client, &refusal).await
 }
 
 async fn frame(from: &mut tcp::OwnedReadHalf) -> io::Result<Vec<u8>> {

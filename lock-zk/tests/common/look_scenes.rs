@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use lock_core::{FencingToken, LockBackend, LockKey, OsRng, OwnerId, Seen as Look};
+use lock_core::{FencingToken, LockBackend, LockKey, OsRng, OwnerId, Renewal, Seen as Look};
 use lock_testkit::servers::ZooKeeper;
 use lock_zk::ZkBackend;
 use zookeeper_client as zk;
@@ -19,14 +19,24 @@ use super::{
 /// No request that keeps a session comes between.
 const SELDOM: &str = "lock_session_timeout=30s";
 
-async fn try_look(backend: &ZkBackend, name: &str) -> lock_core::Result<Look> {
-    let seen = backend.look(&[LockKey::new("", name).unwrap()]).await?;
-    assert_eq!(seen.len(), 1);
-    Ok(seen.into_iter().next().unwrap())
+/// A look at one name, and one at so many, which are read by one request.
+const ALONE: usize = 1;
+const AMONG: usize = 8;
+
+/// Looks at a name among others that nobody uses.
+async fn try_look(backend: &ZkBackend, name: &str, names: usize) -> lock_core::Result<Look> {
+    let mut keys: Vec<_> =
+        (1..names).map(|at| LockKey::new("", format!("idle-{at}")).unwrap()).collect();
+    keys.insert(names / 2, LockKey::new("", name).unwrap());
+    let mut seen = backend.look(&keys).await?;
+    assert_eq!(seen.len(), names);
+    let looked_at = seen.remove(names / 2);
+    assert!(seen.iter().all(|seen| matches!(seen, Look::Free { .. })), "{seen:?}");
+    Ok(looked_at)
 }
 
-async fn look(backend: &ZkBackend, name: &str) -> Look {
-    try_look(backend, name).await.unwrap()
+async fn look(backend: &ZkBackend, name: &str, names: usize) -> Look {
+    try_look(backend, name, names).await.unwrap()
 }
 
 fn held_by(fence: FencingToken) -> Look {
@@ -67,11 +77,19 @@ async fn is_gone(plain: &zk::Client, path: &str) {
 /// From the grant to the release, also where the lock was handed to one who does not know it yet, and
 /// whoever it is.
 pub(crate) async fn a_look_shows_the_first_in_the_queue() -> Seen {
+    for names in [ALONE, AMONG] {
+        shows_the_first(names).await?;
+    }
+    Ok(())
+}
+
+async fn shows_the_first(names: usize) -> Seen {
     let servers = super::server().await;
     let (ours, others) = (backend(&servers).await, backend(&servers).await);
     let plain = plain(&servers).await;
+    let lock = async |backend: &ZkBackend| look(backend, "lock", names).await;
     // Nobody has given a fence.
-    must_be(look(&ours, "lock").await, &Look::Free { floor: None }, "at first")?;
+    must_be(lock(&ours).await, &Look::Free { floor: None }, "at first")?;
     let (key, owner) = (LockKey::new("", "lock").unwrap(), OwnerId::generate(&OsRng).unwrap());
     let request = lock_core::ClaimRequest::new(key, owner, SESSION).with_call_timeout(CALL);
     let mut holder = ours.claim(request.with_label(Some("ci-7".to_owned()))).unwrap();
@@ -83,19 +101,21 @@ pub(crate) async fn a_look_shows_the_first_in_the_queue() -> Seen {
     let path = "/locks/lock/00000000000000000000000000000000__lock__";
     let (stat, sequence) = plain.create(path, b"a secret", &mode).await.unwrap();
     let held = Look::Held { fence: Some(fence), label: Some("ci-7".to_owned()) };
-    must_be(look(&others, "lock").await, &held, "with waiters")?;
+    must_be(lock(&others).await, &held, "with waiters")?;
     holder.release().await.unwrap();
-    let handed = look(&ours, "lock").await;
+    let handed = lock(&ours).await;
     must_be(handed, &held_by(granted(&mut *second).await), "after a hand-over")?;
     third.release().await.unwrap();
     second.release().await.unwrap();
     // Fences count from one base.
     let behind = u64::try_from(stat.czxid).unwrap() - czxid_of(fence, &ours, &plain).await;
     let foreign = FencingToken::new(fence.get() + behind).unwrap();
-    must_be(look(&ours, "lock").await, &held_by(foreign), "with a client of another kind")?;
+    must_be(lock(&ours).await, &held_by(foreign), "with a client of another kind")?;
+    // It is no contender.
+    super::make(&plain, "/locks/lock/notes").await;
     plain.delete(&format!("{path}{sequence}"), None).await.unwrap();
     plain.sync("/").await.unwrap();
-    if floor(&look(&ours, "lock").await, "at last")? < foreign {
+    if floor(&lock(&ours).await, "at last")? < foreign {
         return Err("violated: a floor is below an earlier fence".into());
     }
     Ok(())
@@ -121,7 +141,7 @@ pub(crate) async fn a_floor_lies_between_the_fences() -> Seen {
             connect(hosts(&servers), parameters).await,
         );
         let plain = plain(&servers).await;
-        let first = look(&ours, "lock").await;
+        let first = look(&ours, "lock", ALONE).await;
         let mut last = hold(&ours, "lock").await;
         if !matches!(first, Look::Free { floor } if floor.is_none_or(|floor| floor < last)) {
             return Err(format!("violated: a look shows {first:?} before the fence {last}"));
@@ -140,7 +160,8 @@ pub(crate) async fn a_floor_lies_between_the_fences() -> Seen {
                 _ => {}
             }
             let when = format!("in round {round} with {parameters}");
-            let seen = look(if round % 2 == 0 { &others } else { &ours }, "lock").await;
+            let names = if round / 2 % 2 == 0 { ALONE } else { AMONG };
+            let seen = look(if round % 2 == 0 { &others } else { &ours }, "lock", names).await;
             let floor = floor(&seen, &when)?;
             if floor < last {
                 return Err(format!("violated: {when} the floor {floor} came after {last}"));
@@ -156,6 +177,13 @@ pub(crate) async fn a_floor_lies_between_the_fences() -> Seen {
 
 /// The node of the lock comes and goes while a look is under way.
 pub(crate) async fn a_floor_stands_on_what_did_not_change() -> Seen {
+    for (names, lists) in [(ALONE, crossing::LIST), (AMONG, crossing::READS)] {
+        stands_on_what_did_not_change(names, lists).await?;
+    }
+    Ok(())
+}
+
+async fn stands_on_what_did_not_change(names: usize, lists: i32) -> Seen {
     let servers = super::server().await;
     let crossing = Crossing::start(servers.address(0).unwrap()).await;
     let ours = connect(crossing.address(), SELDOM).await;
@@ -163,8 +191,8 @@ pub(crate) async fn a_floor_stands_on_what_did_not_change() -> Seen {
     let plain = plain(&servers).await;
     hold(&ours, "other").await;
     // It has looked at the node above, and not yet at that of the lock.
-    let mut held = crossing.hold(crossing::LIST, 0);
-    let (seen, fence) = tokio::join!(look(&ours, "lock"), async {
+    let mut held = crossing.hold(lists, 0);
+    let (seen, fence) = tokio::join!(look(&ours, "lock", names), async {
         held.arrived().await;
         let fence = hold(&others, "lock").await;
         is_gone(&plain, "/locks/lock").await;
@@ -178,7 +206,7 @@ pub(crate) async fn a_floor_stands_on_what_did_not_change() -> Seen {
     // The other way round.
     let mut held = crossing.hold(crossing::EXISTS, 1);
     let mut holder = claim(&others, "lock", true);
-    let (seen, fence) = tokio::join!(look(&ours, "lock"), async {
+    let (seen, fence) = tokio::join!(look(&ours, "lock", names), async {
         held.arrived().await;
         let fence = granted(&mut *holder).await;
         hold(&others, "another").await;
@@ -193,6 +221,29 @@ pub(crate) async fn a_floor_stands_on_what_did_not_change() -> Seen {
     result
 }
 
+/// A server before 3.6 refuses to read several nodes by one request, and closes the connection.
+pub(crate) async fn a_look_at_an_old_server_reads_node_by_node() -> Seen {
+    let servers = super::server().await;
+    let crossing = Crossing::start(servers.address(0).unwrap()).await;
+    crossing.grow_old();
+    let ours = connect(crossing.address(), SELDOM).await;
+    let mut holder = claim(&ours, "lock", true);
+    let fence = granted(&mut *holder).await;
+    for nth in 1..=3 {
+        let seen = try_look(&ours, "lock", AMONG).await;
+        let seen = seen.map_err(|error| format!("look {nth} fails: {error}"))?;
+        must_be(seen, &held_by(fence), &format!("at look {nth}"))?;
+    }
+    match crossing.refused_reads() {
+        1 => {}
+        refused => return Err(format!("an old server was asked {refused} times to read many")),
+    }
+    // The session has another connection.
+    assert!(matches!(holder.check().await.unwrap(), Renewal::Alive { .. }));
+    holder.release().await.unwrap();
+    Ok(())
+}
+
 /// The servers end a session by their own clock.
 pub(crate) async fn a_lock_of_a_dead_client_becomes_free_for_a_look() -> Seen {
     let servers = super::server().await;
@@ -201,10 +252,10 @@ pub(crate) async fn a_lock_of_a_dead_client_becomes_free_for_a_look() -> Seen {
     let mut holder = claim(&dead, "lock", true);
     let fence = granted(&mut *holder).await;
     proxy.stall();
-    let mut seen = look(&others, "lock").await;
+    let mut seen = look(&others, "lock", AMONG).await;
     must_be(seen.clone(), &held_by(fence), "at first")?;
     until("the session ends", SESSION + SLACK, async || {
-        seen = look(&others, "lock").await;
+        seen = look(&others, "lock", AMONG).await;
         seen != held_by(fence)
     })
     .await;
@@ -226,7 +277,8 @@ pub(crate) async fn a_server_that_is_behind_shows_no_free_lock() -> Seen {
         link.stall();
         let mut holder = claim(&others, "lock", true);
         let fence = granted(&mut *holder).await;
-        let (seen, ()) = tokio::join!(try_look(&ours, "lock"), async {
+        let names = if round % 2 == 0 { ALONE } else { AMONG };
+        let (seen, ()) = tokio::join!(try_look(&ours, "lock", names), async {
             tokio::time::sleep(Duration::from_millis(300)).await;
             link.pass();
         });
@@ -258,7 +310,8 @@ pub(crate) async fn a_leader_that_was_deposed_shows_no_free_lock() -> Seen {
         servers.freeze_one(leader).unwrap();
         let mut holder = claim(&others, "lock", true);
         let fence = acquired(&mut *holder).await;
-        let (seen, ()) = tokio::join!(try_look(&ours, "lock"), async {
+        let names = if round % 2 == 0 { ALONE } else { AMONG };
+        let (seen, ()) = tokio::join!(try_look(&ours, "lock", names), async {
             tokio::time::sleep(Duration::from_millis(100)).await;
             servers.thaw_one(leader).unwrap();
         });

@@ -45,6 +45,7 @@ macro_rules! all_scenes {
             look_scenes::a_look_shows_the_first_in_the_queue(),
             look_scenes::a_floor_lies_between_the_fences(),
             look_scenes::a_floor_stands_on_what_did_not_change(),
+            look_scenes::a_look_at_an_old_server_reads_node_by_node(),
             look_scenes::a_lock_of_a_dead_client_becomes_free_for_a_look(),
             look_scenes::a_server_that_is_behind_shows_no_free_lock(),
             look_scenes::a_leader_that_was_deposed_shows_no_free_lock(),
