@@ -140,15 +140,73 @@ fn anchors(text: &str) -> Vec<String> {
     anchors
 }
 
-/// The files are run by the tests of the program; only their comments are left out.
+/// The files of which pages of the guide quote everything but the comments. The tests of the program use them.
+const QUOTED: &[(&str, &[&str])] = &[
+    (
+        "jobs",
+        &[
+            "one_job/nightly-report.cron",
+            "one_job/nightly-report.service",
+            "one_job/nightly-report.timer",
+        ],
+    ),
+    ("one-replica", &["one_replica/scheduler.service"]),
+    (
+        "kubernetes",
+        &["kubernetes/secret.yaml", "kubernetes/deployment.yaml", "kubernetes/cronjob.yaml"],
+    ),
+];
+
 #[test]
-fn the_jobs_of_the_guide_are_the_ones_that_are_tested() {
-    let guide = read("docs/guide/jobs.md");
-    for file in ["nightly-report.cron", "nightly-report.service", "nightly-report.timer"] {
-        let text = read(&format!("examples/one_job/{file}"));
-        let lines = text.split_inclusive('\n').filter(|line| !line.starts_with('#'));
-        let text: String = lines.collect();
-        assert!(text.lines().count() > 3 && guide.contains(&format!("\n{text}```\n")), "{file}");
+fn the_files_in_the_guide_are_the_ones_that_are_tested() {
+    for (page, files) in QUOTED {
+        let guide = read(&format!("docs/guide/{page}.md"));
+        for file in *files {
+            let text = read(&format!("examples/{file}"));
+            let lines =
+                text.split_inclusive('\n').filter(|line| !line.trim_start().starts_with('#'));
+            let text: String = lines.collect();
+            assert!(
+                text.lines().count() > 3 && guide.contains(&format!("\n{text}```\n")),
+                "{file}"
+            );
+        }
+    }
+}
+
+/// Where the code of the guide is compiled, and the pages that quote a file instead.
+const COMPILED: &[&str] = &["src/lib.rs", "examples/guide.rs"];
+const QUOTES: &[&str] = &["docs/testing.md", "docs/writing-a-backend.md"];
+
+#[test]
+fn the_code_in_the_guide_is_compiled() {
+    let compiled: String = COMPILED.iter().map(|file| read(file)).collect();
+    for page in guide().iter().filter(|page| !QUOTES.contains(&page.as_str())) {
+        let text = read(page);
+        if text.contains("```rust\n") || text.contains("```rust,no_run\n") {
+            assert!(
+                compiled.contains(&format!("include_str!(\"../{page}\")")),
+                "{page} is in no doctest"
+            );
+        }
+    }
+}
+
+/// The pages with a part of an example that no doctest compiles, and the file that has it.
+const PARTS: &[(&str, &str)] = &[("axum", "edit_lock/main.rs"), ("workers", "tasks.rs")];
+
+#[test]
+fn the_parts_of_examples_in_the_guide_are_those_of_the_examples() {
+    for (page, file) in PARTS {
+        let (guide, example) =
+            (read(&format!("docs/guide/{page}.md")), read(&format!("examples/{file}")));
+        let parts =
+            guide.split("```rust,ignore\n").skip(1).filter_map(|rest| rest.split("```").next());
+        let parts: Vec<_> = parts.collect();
+        assert!(!parts.is_empty(), "{page} quotes nothing");
+        for part in parts {
+            assert!(part.lines().count() > 2 && example.contains(part), "{file} has no\n{part}");
+        }
     }
 }
 
