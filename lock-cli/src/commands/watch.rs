@@ -67,7 +67,7 @@ async fn follow(
                 return Ok(());
             }
         } else if let Some(trouble) = trouble {
-            output::event("warning", json!({ "message": trouble }));
+            output::event("warning", json!({ "message": trouble }), true);
         }
         clock.sleep(every).await;
     }

@@ -7,6 +7,7 @@ mod conformance;
 mod contention;
 mod deployed;
 mod doctor;
+mod events;
 mod exit_codes;
 mod kinds;
 mod lease;
