@@ -162,7 +162,8 @@ fn has(whole: &WholeLock, hold: &WholeHold) -> bool {
 mod tests {
     use std::time::Duration;
 
-    use distlock::{HolderInfo, LockInfo, LockKey, OwnerId};
+    use distlock::LockKey;
+    use distlock::admin::{HolderInfo, LockInfo, OwnerId};
 
     use super::*;
 

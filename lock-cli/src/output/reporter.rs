@@ -1,7 +1,7 @@
 //! What `run` and `acquire` write to standard error, and to the file of events. Standard output is for
 //! the command, or the lease.
 
-use distlock::HolderInfo;
+use distlock::admin::HolderInfo;
 use serde_json::{Value, json};
 
 use crate::args::WantArgs;

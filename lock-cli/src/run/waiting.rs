@@ -6,8 +6,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use distlock::admin::HolderInfo;
 use distlock::clock::{Clock, ClockInstant, SystemClock};
-use distlock::{Error, ErrorKind, HolderInfo, Lock};
+use distlock::{Error, ErrorKind, Lock};
 use rustix::io::Errno;
 use serde_json::json;
 

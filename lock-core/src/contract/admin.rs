@@ -215,8 +215,8 @@ impl Error {
 /// [`LockAdmin::diagnose`](crate::LockAdmin::diagnose).
 ///
 /// ```
-/// # use lock_core as distlock;
-/// use distlock::{Finding, Severity};
+/// # mod distlock { pub mod admin { pub use lock_core::{Finding, Severity}; } }
+/// use distlock::admin::{Finding, Severity};
 ///
 /// let finding = Finding::warning("the server keeps no data", "set appendonly to yes");
 /// assert_eq!(finding.severity, Severity::Warning);
