@@ -27,7 +27,8 @@ fn machine(bench: &Bench) -> Running {
     let mut words = line.split(' ');
     assert_eq!(words.next(), Some(INSTALLED));
     let here = bench.path("scheduler").display().to_string();
-    let words = words.map(|word| if word == "/usr/local/bin/scheduler" { &here } else { word });
+    let words =
+        words.map(|word| if word == "/usr/local/bin/scheduler" { here.as_str() } else { word });
     bench.distlock(words).spawn().expect("the program starts").into()
 }
 
