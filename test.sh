@@ -41,6 +41,8 @@ needed=(
     memcached:memcached
     # Certificates for the tests of TLS.
     openssl:openssl
+    # The links of the guide.
+    jq:jq
     # The examples: a page in a browser, and a unit of systemd.
     chromium:chromium chromedriver:chromium-driver systemd-analyze:systemd
 )

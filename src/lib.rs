@@ -46,23 +46,34 @@ mod url;
 pub use connect::{ConnectBuilder, LazyLocks, builder, connect, connect_blocking};
 #[doc(inline)]
 pub use lock_core::{
-    Binding, Capabilities, DataLoss, DetachError, Effect, Error, ErrorKind, Feature, FenceCheck,
-    Fencing, FencingToken, Finding, Health, Held, HolderInfo, HolderMark, LeaseToken, Lock,
-    LockGuard, LockInfo, LockKey, LockState, Locks, LocksBuilder, LostReason, LostSignal,
-    Operation, OwnerId, Released, RenewedLease, Result, Severity, Wake,
+    DetachError, Effect, Error, ErrorKind, Feature, FenceCheck, FencingToken, Held, LeaseToken,
+    Lock, LockGuard, LockKey, LockState, Locks, LostReason, LostSignal, Released, RenewedLease,
+    Result,
 };
 #[doc(inline)]
 pub use lock_core::{blocking, clock, kinds, testing};
 pub use stores::{StoreKind, schemes, stores};
 
-/// For authors of a store or a layer: the contract, and what is needed to implement it.
+/// What people are shown who run a store: who has a lock, whether the store answers, and what is wrong with it.
+pub mod admin {
+    #[doc(inline)]
+    pub use lock_core::{Finding, Health, HolderInfo, HolderMark, LockInfo, OwnerId, Severity};
+}
+
+/// What a store supports and promises.
+pub mod capabilities {
+    #[doc(inline)]
+    pub use lock_core::{Binding, Capabilities, DataLoss, Fencing, Wake};
+}
+
+/// For authors of a store or a layer: the contract, and what is needed to implement and to use it.
 pub mod backend {
     #[cfg(feature = "metrics")]
     pub use lock_core::MetricsLayer;
     #[doc(no_inline)]
     pub use lock_core::contract::*;
     #[doc(no_inline)]
-    pub use lock_core::{Bytes, EndOfHold, LockEvent, LockObserver, async_trait};
+    pub use lock_core::{Bytes, EndOfHold, LockEvent, LockObserver, LocksBuilder, async_trait};
 }
 
 /// Locks in an SQL table: typed constructors, for callers that already have a pool, or for settings

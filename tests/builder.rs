@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
+use distlock::backend::Operation;
 use distlock::backend::{LockBackend, LockLayer};
 use distlock::testing::ManualClock;
-use distlock::{ErrorKind, Operation, blocking, builder, connect_blocking};
+use distlock::{ErrorKind, blocking, builder, connect_blocking};
 
 /// Counts how often it was asked to wrap a backend.
 #[derive(Debug, Default)]

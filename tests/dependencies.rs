@@ -101,6 +101,25 @@ fn the_core_knows_no_driver() {
     }
 }
 
+/// The suite, and a clock that can be paused, are for tests.
+#[test]
+fn the_program_is_shipped_without_the_suite() {
+    let features = |more: &[&str]| {
+        let all = [
+            "tree", "--locked", "-p", "lock-cli", "--edges", "normal", "--prefix", "none",
+            "--format", "{p} {f}",
+        ];
+        cargo(&[&all, more].concat())
+    };
+    let (shipped, judging) = (features(&[]), features(&["--features", "conformance"]));
+    for for_tests in ["conformance-tests v", "libtest-mimic v", "test-util"] {
+        assert!(!shipped.contains(for_tests), "the program is shipped with {for_tests}");
+        assert!(judging.contains(for_tests), "{for_tests} is not there under this name");
+    }
+    let tokio = shipped.lines().find(|line| line.starts_with("tokio v"));
+    assert!(tokio.is_some_and(|line| line.contains("rt-multi-thread")), "{tokio:?}");
+}
+
 /// Somebody who tries the program should know what the first build costs.
 #[test]
 fn the_readme_says_how_many_crates_a_first_build_compiles() {

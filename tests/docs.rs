@@ -1,6 +1,11 @@
-//! The documents quote exactly what is tested.
+//! The documents quote exactly what is tested, and their links lead somewhere.
 
 use std::fs;
+use std::io::Write;
+use std::path::{Component, Path};
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
 
 fn read(path: &str) -> String {
     let path = format!("{}/{path}", env!("CARGO_MANIFEST_DIR"));
@@ -140,16 +145,98 @@ fn anchors(text: &str) -> Vec<String> {
     anchors
 }
 
-/// The files are run by the tests of the program; only their comments are left out.
+/// The files of which pages of the guide quote everything but the comments. The tests of the program use them.
+const QUOTED: &[(&str, &[&str])] = &[
+    (
+        "jobs",
+        &[
+            "one_job/nightly-report.cron",
+            "one_job/nightly-report.service",
+            "one_job/nightly-report.timer",
+        ],
+    ),
+    ("one-replica", &["one_replica/scheduler.service"]),
+    (
+        "kubernetes",
+        &["kubernetes/secret.yaml", "kubernetes/deployment.yaml", "kubernetes/cronjob.yaml"],
+    ),
+];
+
 #[test]
-fn the_jobs_of_the_guide_are_the_ones_that_are_tested() {
-    let guide = read("docs/guide/jobs.md");
-    for file in ["nightly-report.cron", "nightly-report.service", "nightly-report.timer"] {
-        let text = read(&format!("examples/one_job/{file}"));
-        let lines = text.split_inclusive('\n').filter(|line| !line.starts_with('#'));
-        let text: String = lines.collect();
-        assert!(text.lines().count() > 3 && guide.contains(&format!("\n{text}```\n")), "{file}");
+fn the_files_in_the_guide_are_the_ones_that_are_tested() {
+    for (page, files) in QUOTED {
+        let guide = read(&format!("docs/guide/{page}.md"));
+        for file in *files {
+            let text = read(&format!("examples/{file}"));
+            let lines =
+                text.split_inclusive('\n').filter(|line| !line.trim_start().starts_with('#'));
+            let text: String = lines.collect();
+            assert!(
+                text.lines().count() > 3 && guide.contains(&format!("\n{text}```\n")),
+                "{file}"
+            );
+        }
     }
+}
+
+/// Where the code of the guide is compiled, and the pages that quote a file instead.
+const COMPILED: &[&str] = &["src/lib.rs", "examples/guide.rs"];
+const QUOTES: &[&str] = &["docs/testing.md", "docs/writing-a-backend.md"];
+
+#[test]
+fn the_code_in_the_guide_is_compiled() {
+    let compiled: String = COMPILED.iter().map(|file| read(file)).collect();
+    for page in guide().iter().filter(|page| !QUOTES.contains(&page.as_str())) {
+        let text = read(page);
+        if text.contains("```rust\n") || text.contains("```rust,no_run\n") {
+            assert!(
+                compiled.contains(&format!("include_str!(\"../{page}\")")),
+                "{page} is in no doctest"
+            );
+        }
+    }
+}
+
+/// The pages with a part of an example that no doctest compiles, and the file that has it.
+const PARTS: &[(&str, &str)] = &[("axum", "edit_lock/main.rs"), ("workers", "tasks.rs")];
+
+#[test]
+fn the_parts_of_examples_in_the_guide_are_those_of_the_examples() {
+    for (page, file) in PARTS {
+        let (guide, example) =
+            (read(&format!("docs/guide/{page}.md")), read(&format!("examples/{file}")));
+        let parts =
+            guide.split("```rust,ignore\n").skip(1).filter_map(|rest| rest.split("```").next());
+        let parts: Vec<_> = parts.collect();
+        assert!(!parts.is_empty(), "{page} quotes nothing");
+        for part in parts {
+            assert!(part.lines().count() > 2 && example.contains(part), "{file} has no\n{part}");
+        }
+    }
+}
+
+/// The links of a page, inline and in its definitions, that do not name another server.
+fn local_links(text: &str) -> impl Iterator<Item = String> {
+    let inline = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let inline: Vec<_> = inline.map(str::to_owned).collect();
+    let all = inline.into_iter().chain(definitions(text).map(|(_, link)| link));
+    all.filter(|link| !link.contains("://"))
+}
+
+/// Where a path on a page leads to, from the root of the repository.
+fn target(page: &str, path: &str) -> String {
+    let folder = page.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
+    for part in Path::new(path).components() {
+        match part {
+            Component::ParentDir => {
+                assert!(parts.pop().is_some(), "{page}: {path} leaves the repository")
+            }
+            Component::Normal(name) => parts.push(name.to_str().expect("UTF-8")),
+            _ => {}
+        }
+    }
+    parts.join("/")
 }
 
 #[test]
@@ -157,21 +244,9 @@ fn local_links_of_the_documents_lead_somewhere() {
     let mut checked = 0;
     let named = SHOWN_BY_RUSTDOC.iter().map(|(page, _)| page).chain(PAGES);
     for page in named.map(|page| (*page).to_owned()).chain(guide()) {
-        let folder = page.rsplit_once('/').map_or("", |(folder, _)| folder);
-        for link in read(&page)
-            .split("](")
-            .skip(1)
-            .filter_map(|rest| rest.split(')').next().map(str::to_owned))
-            .chain(definitions(&read(&page)).map(|(_, link)| link))
-        {
-            if link.contains("://") {
-                continue;
-            }
+        for link in local_links(&read(&page)) {
             let (link, anchor) = link.split_once('#').unwrap_or((&link, ""));
-            let path = match link {
-                "" => page.clone(),
-                link => format!("{folder}/{link}"),
-            };
+            let path = if link.is_empty() { page.clone() } else { target(&page, link) };
             assert!(
                 fs::exists(format!("{}/{path}", env!("CARGO_MANIFEST_DIR"))).unwrap_or(false),
                 "{page} links to {link}, which does not exist"
@@ -184,4 +259,100 @@ fn local_links_of_the_documents_lead_somewhere() {
         }
     }
     assert!(checked > 0);
+}
+
+/// What the guide may link to outside of `docs/`. The book leads to the repository there.
+const OUTSIDE: &[&str] = &[
+    // Pages that belong to a crate, or to the project.
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "lock-cli/README.md",
+    "lock-etcd/README.md",
+    "lock-redis/README.md",
+    "lock-redis/REDLOCK.md",
+    "lock-sql/README.md",
+    "lock-zk/README.md",
+    "verification/soak/README.md",
+    // What a reader starts or copies.
+    "compose.yaml",
+    "examples/",
+    // The map of each crate, and code that is its own documentation.
+    "src/lib.rs",
+    "conformance-tests/src/lib.rs",
+    "lock-cli/src/main.rs",
+    "lock-core/src/lib.rs",
+    "lock-core/src/contract/mod.rs",
+    "lock-core/src/testing.rs",
+    "lock-etcd/src/lib.rs",
+    "lock-kit/src/lib.rs",
+    "lock-redis/src/lib.rs",
+    "lock-sql/src/lib.rs",
+    "lock-zk/src/lib.rs",
+    "verification/keeper-schedules/src/lib.rs",
+    "verification/lock-simulation/src/lib.rs",
+    // Tests that show what a page says.
+    "conformance-tests/tests/",
+    "lock-core/tests/it/",
+];
+
+#[test]
+fn links_in_the_book_stay_in_it_or_lead_to_a_place_that_is_meant() {
+    let mut used = vec![false; OUTSIDE.len()];
+    for page in guide().into_iter().filter(|page| page != "docs/SUMMARY.md") {
+        for link in local_links(&read(&page)) {
+            let path = link.split('#').next().unwrap_or_default();
+            let to = if path.is_empty() { page.clone() } else { target(&page, path) };
+            if to.starts_with("docs/") {
+                // The book has neither a page of contents nor pages for folders.
+                assert!(to != "docs/SUMMARY.md" && to.contains('.'), "{page} links to {to}");
+                continue;
+            }
+            let place = OUTSIDE
+                .iter()
+                .position(|place| to == *place || place.ends_with('/') && to.starts_with(place));
+            used[place.unwrap_or_else(|| panic!("{page} leaves the book for {to}"))] = true;
+        }
+    }
+    for (place, is_used) in OUTSIDE.iter().zip(used) {
+        assert!(is_used, "no page links to {place}");
+    }
+}
+
+/// The book as mdBook would hand it to a preprocessor, and as it gets it back.
+fn preprocessed(book: Value) -> Value {
+    let mut preprocessor = Command::new(format!("{}/.ci/book-links", env!("CARGO_MANIFEST_DIR")))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut input = preprocessor.stdin.take().expect("a pipe");
+    let written =
+        std::thread::spawn(move || input.write_all(json!([{}, book]).to_string().as_bytes()));
+    let output = preprocessor.wait_with_output().expect("it ends");
+    written.join().expect("no panic").expect("it reads");
+    assert!(output.status.success(), "is jq installed?");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+#[test]
+fn links_that_leave_the_book_get_the_address_of_the_repository() {
+    let pages = guide();
+    let chapter = |page: &String| {
+        let path = page.strip_prefix("docs/").expect("in docs");
+        json!({"Chapter": {"content": read(page), "path": path, "sub_items": []}})
+    };
+    let book = json!({"items": pages.iter().map(chapter).collect::<Vec<_>>()});
+    let made = preprocessed(book);
+    let mut replaced = 0;
+    for (page, made) in pages.iter().zip(made["items"].as_array().expect("chapters")) {
+        let made = made["Chapter"]["content"].as_str().expect("a text");
+        for link in local_links(made) {
+            let path = link.split('#').next().unwrap_or_default();
+            assert!(path.is_empty() || target(page, path).starts_with("docs/"), "{page}: {link}");
+        }
+        let left = local_links(&read(page)).count() - local_links(made).count();
+        assert!(made.matches("/distlock/blob/HEAD/").count() >= left, "{page}");
+        replaced += left;
+    }
+    assert!(replaced > 50, "{replaced} links were replaced");
 }

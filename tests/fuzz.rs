@@ -4,7 +4,8 @@
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD as URL_SAFE_NO_PAD;
-use distlock::{LeaseToken, LockKey, OwnerId};
+use distlock::admin::OwnerId;
+use distlock::{LeaseToken, LockKey};
 use lock_testkit::fuzz::{Fuzz, reason};
 
 fn target(name: &str, words: &'static [&'static str]) -> Fuzz {

@@ -13,7 +13,8 @@
 
 use std::time::Duration;
 
-use distlock::{Capabilities, FenceCheck, FencingToken, Result};
+use distlock::capabilities::Capabilities;
+use distlock::{FenceCheck, FencingToken, Result};
 use lock_testkit::servers::{EtcdCluster, MariaDbServer, PostgresServer, RedisServer, ZooKeeper};
 
 /// Two saves under the lock, each by a different holder; returns the fence of the second.

@@ -18,6 +18,8 @@ const DEPENDS: &[(&str, &str)] = &[
     // No release with the address of another repository.
     (".github/workflows/release.yml", "= \"$GITHUB_SERVER_URL/$GITHUB_REPOSITORY\""),
     (".github/workflows/release.yml", "--repo \"$GITHUB_REPOSITORY\""),
+    // Links of the book to files that are not in it.
+    (".ci/book-links", "address=$(sed -n 's/^repository = "),
     // The label of the image.
     ("Dockerfile", "org.opencontainers.image.source=\"$SOURCE\""),
 ];

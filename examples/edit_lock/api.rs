@@ -127,8 +127,12 @@ impl From<distlock::Error> for Refused {
             _ if error.is_retryable() => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        // No error shows a credential or a lease.
-        Self(status, error.to_string())
+        if status.is_client_error() {
+            return Self(status, error.message().to_owned());
+        }
+        // No error shows a credential or a lease, but this one may name the hosts of the store.
+        eprintln!("the locks: {error}");
+        Self(status, "the locks cannot be reached".to_owned())
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
+use crate::exit::{FailureClass, MovedCode};
 use crate::signals;
 
 const AFTER_HELP: &str = "\
@@ -216,6 +217,15 @@ pub(crate) struct WantArgs {
     /// Exit with this code, instead of 75, if the lock was not acquired
     #[arg(short = 'E', long, value_name = "CODE")]
     pub(crate) conflict_exit_code: Option<u8>,
+    /// Exit with another code for a failure of distlock itself, such as unavailable=200. WHAT is not-acquired (75),
+    /// unavailable (69), denied (69), config (78), internal (70) or lost (79). For a command that exits with these
+    /// codes, too
+    #[arg(long, value_name = "WHAT=CODE", value_parser = MovedCode::parse)]
+    pub(crate) exit_code: Vec<MovedCode>,
+    /// Append what happens to this file, as lines of JSON. It may be a pipe, or /dev/fd/3. Standard error remains
+    /// for people
+    #[arg(long, value_name = "FILE")]
+    pub(crate) events: Option<PathBuf>,
     /// The name that `status` and `list` show for you. Default: host name and process id
     #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<String>,
@@ -225,6 +235,15 @@ pub(crate) struct WantArgs {
     /// Report when the lock is acquired, with its fencing token, and when it is released
     #[arg(short, long)]
     pub(crate) verbose: bool,
+}
+
+impl WantArgs {
+    /// Where several are about the same, the last one counts.
+    pub(crate) fn moved_codes(&self) -> Vec<MovedCode> {
+        let conflict = self.conflict_exit_code;
+        let conflict = conflict.map(|code| MovedCode { what: FailureClass::NotAcquired, code });
+        self.exit_code.iter().copied().chain(conflict).collect()
+    }
 }
 
 #[derive(Debug, Args)]

@@ -3,6 +3,7 @@
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+use clap::ValueEnum;
 use distlock::{Error, ErrorKind};
 use rustix::process::{Resource, Rlimit, Signal, getpid, kill_process, setrlimit};
 
@@ -75,10 +76,72 @@ impl ExitError {
         self
     }
 
+    /// With the exit code that the user wants for it.
+    pub(crate) fn moved(mut self, codes: &[MovedCode]) -> Self {
+        let class = FailureClass::of(&self);
+        let wanted = codes.iter().rev().find(|moved| Some(moved.what) == class);
+        self.code = wanted.map_or(self.code, |moved| moved.code);
+        self
+    }
+
     /// Marks it as already reported, or as not wanted by the user.
     pub(crate) fn said(mut self) -> Self {
         self.said = true;
         self
+    }
+}
+
+/// The failures that can get another exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FailureClass {
+    NotAcquired,
+    Unavailable,
+    Denied,
+    Config,
+    Internal,
+    Lost,
+}
+
+impl FailureClass {
+    fn of(failure: &ExitError) -> Option<Self> {
+        if failure.kind == "denied" {
+            return Some(Self::Denied);
+        }
+        match failure.code {
+            code::NOT_ACQUIRED => Some(Self::NotAcquired),
+            code::UNAVAILABLE => Some(Self::Unavailable),
+            code::CONFIG => Some(Self::Config),
+            code::INTERNAL => Some(Self::Internal),
+            code::LOST => Some(Self::Lost),
+            _ => None,
+        }
+    }
+}
+
+/// Another exit code for a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MovedCode {
+    pub(crate) what: FailureClass,
+    pub(crate) code: u8,
+}
+
+impl MovedCode {
+    /// `WHAT=CODE`.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let (what, code) = text.split_once('=').unwrap_or((text, ""));
+        let what = FailureClass::from_str(what, false).map_err(|_| {
+            let known =
+                FailureClass::value_variants().iter().filter_map(FailureClass::to_possible_value);
+            let known: Vec<_> = known.map(|known| known.get_name().to_owned()).collect();
+            format!(
+                "{what:?} is not a failure: write one of {}, then = and a code",
+                known.join(", ")
+            )
+        })?;
+        let code = code
+            .parse()
+            .map_err(|_| format!("{code:?} is not an exit code: write a number from 0 to 255"))?;
+        Ok(Self { what, code })
     }
 }
 
@@ -122,5 +185,35 @@ impl From<Error> for ExitError {
             _ => (code::INTERNAL, "internal"),
         };
         Self::new(code, kind, error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_gets_the_code_that_is_wanted_for_it() {
+        let codes = ["unavailable=200", "denied=77", "lost=1", "lost=2"].map(MovedCode::parse);
+        let codes: Vec<_> = codes.into_iter().collect::<Result<_, _>>().unwrap();
+        for (failure, code) in [
+            (ExitError::new(code::UNAVAILABLE, "no-answer", ""), 200),
+            (ExitError::new(code::UNAVAILABLE, "denied", ""), 77),
+            (ExitError::new(code::LOST, "expired", ""), 2),
+            (ExitError::config(""), code::CONFIG),
+            (ExitError::new(code::NOT_FOUND, "not-found", ""), code::NOT_FOUND),
+            (ExitError::of_signal(15, ""), 143),
+        ] {
+            assert_eq!(failure.moved(&codes).code, code);
+        }
+        for (text, part) in [
+            ("gone=1", "\"gone\""),
+            ("usage=1", "not-acquired, unavailable"),
+            ("lost", "\"\" is not an exit code"),
+            ("lost=256", "0 to 255"),
+        ] {
+            let error = MovedCode::parse(text).unwrap_err();
+            assert!(error.contains(part), "{error}");
+        }
     }
 }

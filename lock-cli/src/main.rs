@@ -89,7 +89,7 @@ fn main() -> ExitCode {
             (failure.code, failure.signal)
         }
     };
-    output::stderr::flush();
+    output::writers::flush();
     if let Some(signal) = signal {
         exit::die_of(signal);
     }

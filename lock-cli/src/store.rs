@@ -84,7 +84,7 @@ impl OpenStore {
 
     /// A name that no lock has, for a lock of this program's own.
     pub(crate) fn new_name(purpose: &str) -> Result<String, Error> {
-        let id = distlock::OwnerId::generate(&distlock::backend::OsRng)?.short();
+        let id = distlock::admin::OwnerId::generate(&distlock::backend::OsRng)?.short();
         Ok(format!("distlock-{purpose}-{id}"))
     }
 

@@ -67,7 +67,8 @@ impl EtcdFailure {
         if !self.is_unknown() {
             return self;
         }
-        let error = Error::new(ErrorKind::Unavailable, self.error.to_string());
+        let text = self.error.to_string();
+        let error = Error::new(ErrorKind::Unavailable, text).with_source_shown_as(self.error, "");
         Self { why: FailureClass::NotSent, error }
     }
 
@@ -109,7 +110,7 @@ pub(crate) fn from_etcd(status: &Status, endpoint: &str) -> EtcdFailure {
     };
     let described = Error::new(kind, format!("the etcd member at {endpoint} {what}"));
     // The driver's text repeats all headers of the reply.
-    let described = described.with_source(ServerText(told(status)));
+    let described = described.with_source_shown_as(status.clone(), told(status));
     let error = match why {
         FailureClass::Broken | FailureClass::Ending | FailureClass::Unsettled => {
             described.with_unknown_effect()
@@ -219,18 +220,6 @@ fn told(status: &Status) -> String {
     text
 }
 
-/// What the server or the transport said.
-#[derive(Debug)]
-struct ServerText(String);
-
-impl std::fmt::Display for ServerText {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl StdError for ServerText {}
-
 /// A reply that a correct server does not give.
 pub(crate) fn unexpected(what: &str) -> EtcdFailure {
     EtcdFailure::unsettled(ErrorKind::Store, format!("the etcd server answered {what}"))
@@ -258,6 +247,25 @@ mod tests {
             assert_eq!(failed.is_about_the_member(), leaves, "{text}");
             assert_eq!(failed.is_unknown(), unknown, "{text}");
             assert!(failed.error.is_retryable(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_error_of_the_driver_can_be_reached() {
+        let mut status = Status::new(Code::Unavailable, "etcdserver: request timed out");
+        status.metadata_mut().insert("trailer", "not shown".parse().unwrap());
+        let failed = from_etcd(&status, "h:1");
+        assert!(
+            failed.is_unknown() && failed.error.to_string().ends_with("timed out"),
+            "{failed:?}"
+        );
+        assert!(!format!("{:?}", failed.error).contains("not shown"), "{:?}", failed.error);
+        let read = failed.clone().without_effect().error;
+        assert_eq!(read.to_string(), failed.error.to_string());
+        for error in [failed.error, read] {
+            let chain = std::iter::successors(StdError::source(&error), |below| (*below).source());
+            let driver = chain.filter_map(|below| below.downcast_ref::<Status>()).next();
+            assert_eq!(driver.map(Status::code), Some(Code::Unavailable), "{error}");
         }
     }
 

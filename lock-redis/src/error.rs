@@ -26,17 +26,20 @@ pub(crate) fn from_redis(error: RedisError, stage: RequestStage, endpoint: &str)
         _ if lacks_hello(&error) => {
             return Error::unsupported(format!(
                 "the Redis server at {endpoint} does not know HELLO: use {REDIS} or newer"
-            ));
+            ))
+            .with_source_shown_as(error, "");
         }
         _ if runs_no_scripts(&error) => {
             return Error::unsupported(format!(
                 "the Redis server at {endpoint} does not know EVALSHA: it is probably a Sentinel, which keeps no locks. Give the address of the server itself"
-            ));
+            ))
+            .with_source_shown_as(error, "");
         }
         redis::ErrorKind::Server(ServerErrorKind::CrossSlot | ServerErrorKind::Moved) => {
             return Error::config(format!(
                 "the Redis server at {endpoint} is a node of a Redis Cluster, where no script may use the lock and the mark for all names together: use a standalone server"
-            ));
+            ))
+            .with_source_shown_as(error, "");
         }
         redis::ErrorKind::InvalidClientConfig => ErrorKind::Config,
         redis::ErrorKind::Parse | redis::ErrorKind::UnexpectedReturnType => ErrorKind::Store,
@@ -194,6 +197,23 @@ mod tests {
 
     fn server(code: ServerErrorKind, detail: &str) -> RedisError {
         RedisError::from((redis::ErrorKind::Server(code), "said", detail.to_owned()))
+    }
+
+    #[test]
+    fn the_error_of_the_driver_can_be_reached() {
+        use std::error::Error as _;
+
+        for (code, detail, shows) in [
+            (ServerErrorKind::NoPerm, "no permissions", true),
+            (ServerErrorKind::Moved, "1 h:2", false),
+            (ServerErrorKind::ResponseError, "unknown command 'EVALSHA'", false),
+            (ServerErrorKind::ResponseError, "unknown command 'HELLO'", false),
+        ] {
+            let error = from_redis(server(code, detail), RequestStage::Sent, "h:1");
+            assert_eq!(error.to_string().contains(detail), shows, "{error}");
+            let driver: Option<&RedisError> = error.source().and_then(|it| it.downcast_ref());
+            assert_eq!(driver.and_then(RedisError::detail), Some(detail), "{error}");
+        }
     }
 
     #[test]

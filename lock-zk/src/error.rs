@@ -25,9 +25,9 @@ pub(crate) enum RequestFailure {
     /// The session is over: once the server has ended it, none of its requests are executed.
     SessionEnded,
     /// The server refused, and did nothing.
-    Refused(String),
+    Refused(zk::Error),
     /// No reply came: the request may have been executed, or may be later.
-    Unknown(String),
+    Unknown(zk::Error),
     /// Any other error.
     Other(Error),
 }
@@ -63,9 +63,9 @@ impl From<zk::Error> for RequestFailure {
             | zk::Error::QuotaExceeded
             | zk::Error::Throttled
             | zk::Error::MarshallingError
-            | zk::Error::NoHosts => Self::Refused(error.to_string()),
+            | zk::Error::NoHosts => Self::Refused(error),
             // A moved session, a lost or silent connection, and everything else.
-            _ => Self::Unknown(error.to_string()),
+            _ => Self::Unknown(error),
         }
     }
 }
@@ -126,14 +126,16 @@ impl RequestFailure {
                     "does not support a request that locks need, such as creating a container node: {ZOOKEEPER} or newer is needed"
                 ),
             ),
-            Self::Refused(why) => {
-                said(ErrorKind::Unavailable, &format!("refused the request: {why}"))
+            Self::Refused(error) => {
+                said(ErrorKind::Unavailable, "refused the request").with_source(error)
             }
             Self::SessionEnded => {
                 said(ErrorKind::Unavailable, "no longer has this session").with_unknown_effect()
             }
-            Self::Unknown(why) => said(ErrorKind::Unavailable, &format!("did not answer: {why}"))
-                .with_unknown_effect(),
+            Self::Unknown(error) => {
+                let described = said(ErrorKind::Unavailable, "did not answer").with_source(error);
+                described.with_unknown_effect()
+            }
             Self::NoNode | Self::NodeExists => {
                 said(ErrorKind::Store, &format!("gave an unexpected answer: {self:?}"))
                     .with_unknown_effect()
@@ -149,7 +151,8 @@ pub(crate) fn not_connected(error: &zk::Error, endpoint: &str) -> Error {
         zk::Error::BadArguments(_) => (ErrorKind::Config, "cannot be addressed"),
         _ => (ErrorKind::Unavailable, "cannot be reached"),
     };
-    Error::new(kind, format!("the ZooKeeper ensemble at {endpoint} {why}: {error}"))
+    Error::new(kind, format!("the ZooKeeper ensemble at {endpoint} {why}"))
+        .with_source(error.clone())
 }
 
 /// An invalid connect string. It contains no credentials.
@@ -216,6 +219,24 @@ mod tests {
         ] {
             assert!(words(error.clone()).starts_with(kind), "{error}");
             assert_eq!(RequestFailure::from(error.clone()).is_refusal(), is_refusal, "{error}");
+        }
+    }
+
+    #[test]
+    fn the_error_of_the_driver_can_be_reached() {
+        let request = |error| RequestFailure::from(error).at("h:2181");
+        let lost = zk::Error::ConnectionLoss;
+        for (error, said) in [
+            (request(lost.clone()), "did not answer: "),
+            (request(zk::Error::NotEmpty), "refused the request: "),
+            (not_connected(&lost, "h:2181"), "cannot be reached: "),
+        ] {
+            assert!(error.to_string().contains(said), "{error}");
+            let driver = std::error::Error::source(&error).and_then(|it| it.downcast_ref());
+            assert!(
+                matches!(driver, Some(zk::Error::ConnectionLoss | zk::Error::NotEmpty)),
+                "{error}"
+            );
         }
     }
 

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use distlock::admin::{Finding, Severity};
+use distlock::capabilities::DataLoss;
 use distlock::clock::Clock;
-use distlock::{DataLoss, Error, ErrorKind, Feature, Finding, Severity};
+use distlock::{Error, ErrorKind, Feature};
 use serde_json::{Value, json};
 
 use crate::args::StoreArgs;

@@ -21,11 +21,14 @@ const BEGIN: &str = "distlock1.";
 const LONGEST: u64 = 1 << 16;
 
 pub(crate) async fn acquire(name: String, want: WantArgs) -> Result<u8, ExitError> {
-    check_name(&name)?;
-    let mut session = StoreSession::open(std::slice::from_ref(&name), &want).await?;
-    let outcome = detached(&name, &want, &mut session).await;
-    session.close().await;
-    outcome
+    let work = async {
+        check_name(&name)?;
+        let mut session = StoreSession::open(std::slice::from_ref(&name), &want).await?;
+        let outcome = detached(&name, &want, &mut session).await;
+        session.close().await;
+        outcome
+    };
+    waiting::as_wanted(&want, work).await
 }
 
 /// Takes the lock, and prints its lease.

@@ -67,7 +67,7 @@ async fn follow(
                 return Ok(());
             }
         } else if let Some(trouble) = trouble {
-            output::event("warning", json!({ "message": trouble }));
+            output::event("warning", json!({ "message": trouble }), true);
         }
         clock.sleep(every).await;
     }
@@ -162,7 +162,8 @@ fn has(whole: &WholeLock, hold: &WholeHold) -> bool {
 mod tests {
     use std::time::Duration;
 
-    use distlock::{HolderInfo, LockInfo, LockKey, OwnerId};
+    use distlock::LockKey;
+    use distlock::admin::{HolderInfo, LockInfo, OwnerId};
 
     use super::*;
 

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use distlock::HolderInfo;
+use distlock::admin::HolderInfo;
 use serde_json::{Value, json};
 
 use crate::output::{escape, millis, rfc3339, short};
@@ -68,7 +68,8 @@ pub(crate) fn holder_json(holder: &HolderInfo) -> Value {
 mod tests {
     use std::time::Duration;
 
-    use distlock::{FencingToken, OwnerId};
+    use distlock::FencingToken;
+    use distlock::admin::OwnerId;
 
     use super::*;
 

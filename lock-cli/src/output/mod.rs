@@ -2,8 +2,8 @@
 
 pub(crate) mod holder;
 pub(crate) mod reporter;
-pub(crate) mod stderr;
 pub(crate) mod whole;
+pub(crate) mod writers;
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -94,12 +94,20 @@ fn json_line(value: &Value) -> String {
     replaced(&text, escape).into_owned()
 }
 
-/// An event as one line of JSON on standard error.
-pub(crate) fn event(name: &str, mut fields: Value) {
+/// An event as one line of JSON: in the file of events, if there is one, and on standard error, if it is shown there.
+/// The README promises what it contains.
+pub(crate) fn event(name: &str, mut fields: Value, is_shown: bool) {
+    if !is_shown && !writers::has_events() {
+        return;
+    }
     fields["schema"] = json!(1);
     fields["event"] = json!(name);
     fields["time"] = json!(rfc3339(SystemTime::now()));
-    stderr_line(&json_line(&fields));
+    let line = json_line(&fields);
+    writers::to_events(&line);
+    if is_shown {
+        stderr_line(&line);
+    }
 }
 
 /// A result: the object if JSON is wanted, else the text.
@@ -118,9 +126,9 @@ pub(crate) fn result(as_json: bool, object: Value, text: &str) -> Result<u8, Exi
     Ok(0)
 }
 
-/// A line on standard error; see [`stderr`].
+/// A line on standard error; see [`writers`].
 pub(crate) fn stderr_line(text: &str) {
-    stderr::write(format!("{text}\n"));
+    writers::to_stderr(format!("{text}\n"));
 }
 
 /// Prints on standard error what went wrong, in one or two lines.
@@ -128,14 +136,15 @@ pub(crate) fn failure(failure: &ExitError, as_json: bool) {
     if failure.said {
         return;
     }
+    let fields = json!({
+        "kind": failure.kind,
+        "exit_code": failure.code,
+        "message": failure.message,
+        "hint": failure.hint,
+    });
+    event("error", fields, as_json);
     if as_json {
-        let fields = json!({
-            "kind": failure.kind,
-            "exit_code": failure.code,
-            "message": failure.message,
-            "hint": failure.hint,
-        });
-        return event("error", fields);
+        return;
     }
     let mut text = format!("distlock: {}", lines(&failure.message));
     if let Some(hint) = &failure.hint {

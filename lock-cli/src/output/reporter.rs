@@ -1,12 +1,11 @@
-//! What `run` and `acquire` write to standard error. Standard output is for the command, or the
-//! lease.
+//! What `run` and `acquire` write to standard error, and to the file of events. Standard output is for
+//! the command, or the lease.
 
-use distlock::HolderInfo;
+use distlock::admin::HolderInfo;
 use serde_json::{Value, json};
 
 use crate::args::WantArgs;
-use crate::output::holder;
-use crate::output::{self, quoted};
+use crate::output::{self, holder, quoted, writers};
 use crate::run::supervisor::protocol::CommandExit;
 use crate::signals;
 
@@ -41,41 +40,43 @@ impl Reporter {
         names.join(" and ")
     }
 
-    /// Reported only if asked for.
+    /// Shown only if asked for.
     pub(crate) fn detail(&self, event: &str, fields: Value, text: &str) {
-        if self.verbose || (self.json && !self.quiet) {
-            self.report(event, fields, text);
-        }
+        self.report(self.verbose || (self.json && !self.quiet), event, fields, text);
     }
 
-    /// Reported unless `--quiet` is given.
+    /// Shown unless `--quiet` is given.
     pub(crate) fn note(&self, event: &str, fields: Value, text: &str) {
-        if !self.quiet {
-            self.report(event, fields, text);
-        }
+        self.report(!self.quiet, event, fields, text);
     }
 
-    /// Always reported, after the name of the lock.
+    /// Always shown, after the name of the lock.
     pub(crate) fn warn(&self, event: &str, fields: Value, text: &str) {
-        self.report(event, fields, &format!("{}: {text}", self.name()));
+        self.report(true, event, fields, &format!("{}: {text}", self.name()));
     }
 
-    fn report(&self, event: &str, mut fields: Value, text: &str) {
-        if !self.json {
-            return output::stderr_line(&format!("distlock: {text}"));
-        }
+    fn report(&self, is_shown: bool, event: &str, mut fields: Value, text: &str) {
         match &self.names[..] {
             [name] => fields["name"] = json!(name),
             names => fields["names"] = json!(names),
         }
-        output::event(event, fields);
+        output::event(event, fields, is_shown && self.json);
+        if is_shown && !self.json {
+            output::stderr_line(&format!("distlock: {text}"));
+        }
     }
 
-    pub(crate) fn waiting(&self, holder: Option<&HolderInfo>, waited_ms: u64) {
+    /// Whether anybody wants to know about the wait.
+    pub(crate) fn tells_of_waiting(&self) -> bool {
+        !self.quiet || writers::has_events()
+    }
+
+    /// Only the event if a terminal shows the wait already.
+    pub(crate) fn waiting(&self, holder: Option<&HolderInfo>, waited_ms: u64, on_terminal: bool) {
         let fields = json!({ "holder": holder.map(holder::holder_json), "waited_ms": waited_ms });
         let by = holder.map(|holder| format!(", held by {}", holder::sentence(holder)));
         let text = format!("waiting for {}{}", self.name(), by.unwrap_or_default());
-        self.note("waiting", fields, &text);
+        self.report(!self.quiet && !on_terminal, "waiting", fields, &text);
     }
 
     pub(crate) fn ended(&self, ended: CommandExit) {

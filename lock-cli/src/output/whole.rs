@@ -1,6 +1,6 @@
 //! A lock of any kind under its name, for people and for programs.
 
-use distlock::HolderInfo;
+use distlock::admin::HolderInfo;
 use distlock::kinds::{HeldAs, WholeHold, WholeLock};
 use serde_json::{Value, json};
 

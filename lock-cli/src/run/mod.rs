@@ -32,12 +32,17 @@ use crate::store::OpenStore;
 const CLOSING: Duration = Duration::from_millis(500);
 
 pub(crate) async fn run(args: RunArgs) -> Result<u8, ExitError> {
-    check(&args)?;
+    waiting::as_wanted(&args.want, locked(&args)).await
+}
+
+/// Takes the locks, runs the command under them, and releases them.
+async fn locked(args: &RunArgs) -> Result<u8, ExitError> {
+    check(args)?;
     // If our parent set SIGCHLD to be ignored, the kernel frees a dead supervisor's pid at once
     // unless we listen, and the number could then belong to another process group.
     let _children = Signals::watch(&[], &[Signal::CHILD])?;
     let mut session = StoreSession::open(&args.names, &args.want).await?;
-    let outcome = hold(&args, &mut session).await;
+    let outcome = hold(args, &mut session).await;
     session.close().await;
     outcome
 }
@@ -250,7 +255,7 @@ async fn release(
                     "the release could not be confirmed ({error}); the lease will expire on its own"
                 );
                 let fields = json!({ "message": error.to_string() });
-                reporter.warn("release_unconfirmed", fields, &text);
+                reporter.warn("release-unconfirmed", fields, &text);
             }
         }
     }

@@ -1,12 +1,15 @@
 //! Waiting for the lock, and reporting it.
 
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal};
+use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use distlock::admin::HolderInfo;
 use distlock::clock::{Clock, ClockInstant, SystemClock};
-use distlock::{Error, ErrorKind, HolderInfo, Lock};
+use distlock::{Error, ErrorKind, Lock};
+use rustix::io::Errno;
 use serde_json::json;
 
 use super::wanted::Wanted;
@@ -14,8 +17,8 @@ use crate::args::WantArgs;
 use crate::exit::{ExitError, code};
 use crate::output::holder;
 use crate::output::reporter::Reporter;
-use crate::output::stderr;
-use crate::output::{columns, millis, rfc3339, short, stopwatch};
+use crate::output::writers;
+use crate::output::{columns, millis, quoted, rfc3339, short, stopwatch};
 use crate::signals::{FORWARDED, Signals, interrupted};
 use crate::store::OpenStore;
 
@@ -31,6 +34,28 @@ const ASKING: Duration = Duration::from_secs(1);
 /// command, or after an abandoned wait. What the store has not confirmed by then expires with the
 /// lease.
 pub(super) const ENDING: Duration = Duration::from_millis(2500);
+
+/// The outcome of `work`, with the exit code for which `want` asks, and its events where `want` asks for them.
+pub(crate) async fn as_wanted(
+    want: &WantArgs,
+    work: impl Future<Output = Result<u8, ExitError>>,
+) -> Result<u8, ExitError> {
+    if let Some(file) = &want.events {
+        writers::open_events(file).map_err(|error| cannot_open(file, &error))?;
+    }
+    work.await.map_err(|failure| failure.moved(&want.moved_codes()))
+}
+
+fn cannot_open(file: &Path, error: &io::Error) -> ExitError {
+    let file = quoted(&file.to_string_lossy());
+    let failure = ExitError::config(format!("cannot write events to {file}: {error}"));
+    // Rust has no name for it.
+    if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) {
+        return failure
+            .with_hint("it is a pipe that nobody reads, or a socket: start its reader first");
+    }
+    failure
+}
 
 /// What `run` and `acquire` work with: the store, the signals that may come, and what is told.
 pub(crate) struct StoreSession {
@@ -91,7 +116,7 @@ impl StoreSession {
         };
         if let Err(error) = clean {
             let text = format!("could not tell the store that we are leaving: {error}");
-            reporter.warn("not_cleaned_up", json!({ "message": error.to_string() }), &text);
+            reporter.warn("not-cleaned-up", json!({ "message": error.to_string() }), &text);
         }
     }
 }
@@ -115,12 +140,7 @@ pub(crate) async fn acquire<W: Wanted>(
     let reporter = &session.reporter.of(wanted.name());
     let clock = Arc::clone(session.clock());
     let started = clock.now();
-    let guard = wait(want, session, wanted, reporter).await.map_err(|mut failure| {
-        if failure.code == code::NOT_ACQUIRED {
-            failure.code = want.conflict_exit_code.unwrap_or(failure.code);
-        }
-        failure
-    })?;
+    let guard = wait(want, session, wanted, reporter).await?;
     let (fence, waited) = (guard.token()?, clock.now().since(started));
     let fields = json!({
         "fence": fence.get(),
@@ -159,7 +179,7 @@ async fn wait<W: Wanted>(
                 return Err(interrupted(signal));
             }
             answer = &mut acquiring => break answer,
-            () = clock.sleep_until(display.next_at), if !reporter.quiet => {
+            () = clock.sleep_until(display.next_at), if reporter.tells_of_waiting() => {
                 // The wait continues while we ask.
                 let asked = tokio::select! {
                     biased;
@@ -206,7 +226,7 @@ fn not_acquired(
         }
         None => format!("{name} not acquired{after}: {busy}"),
     };
-    reporter.note("not_acquired", fields, &message);
+    reporter.note("not-acquired", fields, &message);
     ExitError::new(code::NOT_ACQUIRED, "not-acquired", message).said()
 }
 
@@ -225,32 +245,39 @@ async fn ask(store: &OpenStore, wanted: &impl Wanted) -> Option<HolderInfo> {
 struct Display {
     started: ClockInstant,
     next_at: ClockInstant,
+    /// When the next event is due.
+    repeat_at: ClockInstant,
     on_terminal: bool,
     drawn: bool,
 }
 
 impl Display {
     fn new(reporter: &Reporter, started: ClockInstant) -> Self {
-        let on_terminal = !reporter.json && std::io::stderr().is_terminal();
-        Self { started, next_at: started + GRACE, on_terminal, drawn: false }
+        let on_terminal = !reporter.json && !reporter.quiet && std::io::stderr().is_terminal();
+        let first = started + GRACE;
+        Self { started, next_at: first, repeat_at: first, on_terminal, drawn: false }
     }
 
     fn show(&mut self, reporter: &Reporter, holder: Option<&HolderInfo>, clock: &dyn Clock) {
         let now = clock.now();
         let waited = now.since(self.started);
+        if now >= self.repeat_at {
+            self.repeat_at = now + REPEAT;
+            reporter.waiting(holder, millis(waited), self.on_terminal);
+        }
         if !self.on_terminal {
-            self.next_at = now + REPEAT;
-            return reporter.waiting(holder, millis(waited));
+            self.next_at = self.repeat_at;
+            return;
         }
         self.next_at = now + REDRAW;
         // A stopped terminal will show the next one.
-        if stderr::is_busy() {
+        if writers::is_stderr_busy() {
             return;
         }
         let by = holder.map(|holder| format!(" · held by {}", holder::brief(holder)));
         let text = format!("waiting for {}{}", reporter.name(), by.unwrap_or_default());
         let end = format!(" · {}", stopwatch(waited));
-        stderr::write(format!("\r{}\x1b[K", fit(&text, &end, columns(std::io::stderr()))));
+        writers::to_stderr(format!("\r{}\x1b[K", fit(&text, &end, columns(std::io::stderr()))));
         self.drawn = true;
     }
 }
@@ -259,7 +286,7 @@ impl Display {
 impl Drop for Display {
     fn drop(&mut self) {
         if self.drawn {
-            stderr::write("\r\x1b[K".to_owned());
+            writers::to_stderr("\r\x1b[K".to_owned());
         }
     }
 }

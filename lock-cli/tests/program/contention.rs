@@ -56,7 +56,7 @@ fn nonblock_names_the_holder_within_a_second() {
     assert_eq!((quiet.code, quiet.stderr.as_str()), (Some(75), ""));
     let json = bench.done(["run", "a", "-n", "--json", "--", "echo", "ran"]);
     let event = &events(&json.stderr)[0];
-    assert_eq!((json.code, event["event"].as_str()), (Some(75), Some("not_acquired")), "{json:?}");
+    assert_eq!((json.code, event["event"].as_str()), (Some(75), Some("not-acquired")), "{json:?}");
     assert_eq!((event["schema"].as_i64(), event["name"].as_str()), (Some(1), Some("a")));
     assert_eq!(event["holder"]["label"], "nightly job");
     assert_eq!(event["holder"]["fence"].to_string(), fence);

@@ -5,12 +5,13 @@ mod bench;
 #[cfg(feature = "conformance")]
 mod conformance;
 mod contention;
+mod deployed;
 mod doctor;
+mod events;
 mod exit_codes;
 mod kinds;
 mod lease;
 mod leases;
-
 mod measure;
 mod one_job;
 #[cfg(feature = "redis")]

@@ -9,17 +9,17 @@ use rustix::process::Signal;
 
 use crate::bench::{Bench, PROGRAM, Running, SOON, finish, id, read, send, until};
 
-const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/one_job");
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples");
 /// Where the examples expect the program.
-const INSTALLED: &str = "/usr/local/bin/distlock";
+pub(crate) const INSTALLED: &str = "/usr/local/bin/distlock";
 
-fn example(name: &str) -> String {
+pub(crate) fn example(name: &str) -> String {
     fs::read_to_string(format!("{FOLDER}/{name}")).expect(name)
 }
 
 /// The command in the cron table, after five fields for the time and one for the user.
 fn cron_line() -> String {
-    let table = example("nightly-report.cron");
+    let table = example("one_job/nightly-report.cron");
     let job = table.lines().find(|line| line.starts_with(|first: char| first.is_ascii_digit()));
     let job = job.expect("a line with a time");
     let line = job.splitn(7, ' ').nth(6).expect("a command").to_owned();
@@ -27,8 +27,9 @@ fn cron_line() -> String {
     line
 }
 
-fn systemd_line() -> String {
-    let unit = example("nightly-report.service");
+/// What a unit of systemd starts.
+pub(crate) fn exec_start(unit: &str) -> String {
+    let unit = example(unit);
     let line = unit.lines().find_map(|line| line.strip_prefix("ExecStart="));
     line.expect("a command").to_owned()
 }
@@ -95,7 +96,7 @@ pub(crate) fn is_run_once(url: &str) {
         shell
     });
     machines.run_the_job_once(|| {
-        let line = systemd_line();
+        let line = exec_start("one_job/nightly-report.service");
         let mut words = line.split(' ');
         assert_eq!(words.next(), Some(INSTALLED));
         let mut program = Command::new(PROGRAM);
@@ -109,8 +110,12 @@ fn the_units_are_valid() {
     let bench = Bench::new();
     let mut verify = Command::new("systemd-analyze");
     verify.args(["verify", "--man=no"]);
-    for name in ["nightly-report.service", "nightly-report.timer"] {
-        let unit = example(name).replace(INSTALLED, PROGRAM);
+    for (folder, name) in [
+        ("one_job", "nightly-report.service"),
+        ("one_job", "nightly-report.timer"),
+        ("one_replica", "scheduler.service"),
+    ] {
+        let unit = example(&format!("{folder}/{name}")).replace(INSTALLED, PROGRAM);
         fs::write(bench.path(name), unit).expect("a unit");
         verify.arg(bench.path(name));
     }

@@ -186,18 +186,7 @@ impl fmt::Display for HolderInfo {
     }
 }
 
-/// The cause of an error: another client holds the lock.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct HeldBy(HolderInfo);
-
 impl Error {
-    /// Names the holder that is in the way.
-    #[must_use]
-    pub(crate) fn held_by(self, holder: HolderInfo) -> Self {
-        self.with_source(HeldBy(holder))
-    }
-
     /// The holder of the lock, if this error says that another client [has
     /// it](crate::ErrorKind::NotAcquired) and the store has shown who. Its times count from when
     /// this error was made. It comes from the store's last busy answer and may be out of date: show
@@ -218,7 +207,7 @@ impl Error {
     /// # Ok(()) }
     /// ```
     pub fn holder(&self) -> Option<&HolderInfo> {
-        self.cause()?.downcast_ref().map(|HeldBy(holder)| holder)
+        self.shown_holder()
     }
 }
 
@@ -226,8 +215,8 @@ impl Error {
 /// [`LockAdmin::diagnose`](crate::LockAdmin::diagnose).
 ///
 /// ```
-/// # use lock_core as distlock;
-/// use distlock::{Finding, Severity};
+/// # mod distlock { pub mod admin { pub use lock_core::{Finding, Severity}; } }
+/// use distlock::admin::{Finding, Severity};
 ///
 /// let finding = Finding::warning("the server keeps no data", "set appendonly to yes");
 /// assert_eq!(finding.severity, Severity::Warning);

@@ -6,6 +6,8 @@ use std::fmt;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use super::HolderInfo;
+
 /// The result of every fallible operation of the library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -16,6 +18,21 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// store do it anyway* ([`effect`](Self::effect)).
 ///
 /// Errors never contain a credential: a backend names its endpoint, never the URL that it was given.
+///
+/// [`source`](StdError::source) is the error of the store's driver or of the system, where there is one, so that
+/// a program can look at its code. `Display` shows one line of its text already, and a reporter that prints the whole
+/// chain repeats it.
+///
+/// ```
+/// # use lock_core as distlock;
+/// use std::error::Error as _;
+/// use std::io;
+///
+/// # let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
+/// # let error = distlock::Error::new(distlock::ErrorKind::Unavailable, "no answer").with_source(refused);
+/// let driver: Option<&io::Error> = error.source().and_then(|source| source.downcast_ref());
+/// assert_eq!(driver.map(io::Error::kind), Some(io::ErrorKind::ConnectionRefused));
+/// ```
 ///
 /// ```
 /// # use lock_core as distlock;
@@ -37,7 +54,27 @@ struct Details {
     key: Option<String>,
     backend: Option<&'static str>,
     message: Cow<'static, str>,
-    source: Option<Arc<dyn StdError + Send + Sync>>,
+    cause: Option<Cause>,
+}
+
+/// What the message is followed by.
+#[derive(Clone)]
+enum Cause {
+    /// Who has the lock.
+    Holder(Box<HolderInfo>),
+    /// An error, and what is shown in place of its text.
+    Error(Arc<dyn StdError + Send + Sync>, Option<Cow<'static, str>>),
+}
+
+impl Cause {
+    fn shown(&self) -> Option<&dyn fmt::Display> {
+        match self {
+            Self::Holder(holder) => Some(holder),
+            Self::Error(_, Some(text)) if text.is_empty() => None,
+            Self::Error(_, Some(text)) => Some(text),
+            Self::Error(error, None) => Some(error),
+        }
+    }
 }
 
 /// What went wrong.
@@ -154,7 +191,7 @@ impl Error {
             key: None,
             backend: None,
             message: message.into(),
-            source: None,
+            cause: None,
         }))
     }
 
@@ -192,11 +229,39 @@ impl Error {
         self
     }
 
-    /// Keeps the driver's error as the cause. It must not print a credential.
+    /// Keeps the driver's error as the [source](StdError::source), and shows its text. Neither that text nor its
+    /// `Debug` may contain a credential.
     #[must_use]
     pub fn with_source(mut self, source: impl StdError + Send + Sync + 'static) -> Self {
-        self.0.source = Some(Arc::new(source));
+        self.0.cause = Some(Cause::Error(Arc::new(source), None));
         self
+    }
+
+    /// As [`with_source`](Self::with_source), with another text in place of the driver's. Nothing is shown for an
+    /// empty one.
+    #[must_use]
+    pub fn with_source_shown_as(
+        mut self,
+        source: impl StdError + Send + Sync + 'static,
+        text: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        self.0.cause = Some(Cause::Error(Arc::new(source), Some(text.into())));
+        self
+    }
+
+    /// Names the holder that is in the way.
+    #[must_use]
+    pub(crate) fn held_by(mut self, holder: HolderInfo) -> Self {
+        self.0.cause = Some(Cause::Holder(Box::new(holder)));
+        self
+    }
+
+    /// See [`holder`](Self::holder), which is next to what it returns.
+    pub(super) fn shown_holder(&self) -> Option<&HolderInfo> {
+        match &self.0.cause {
+            Some(Cause::Holder(holder)) => Some(holder),
+            _ => None,
+        }
     }
 
     /// Names the operation, unless a closer layer has named it already.
@@ -206,7 +271,6 @@ impl Error {
         self
     }
 
-    /// See [`for_key`](Self::for_key), which is next to the key.
     /// `None` for an attempt that met another holder.
     pub(crate) fn unless_busy<T>(taken: Result<T>) -> Result<Option<T>> {
         match taken {
@@ -222,6 +286,7 @@ impl Error {
         self
     }
 
+    /// See [`for_key`](Self::for_key), which is next to the key.
     pub(super) fn name_lock(&mut self, name: impl fmt::Display) {
         self.0.key.get_or_insert_with(|| name.to_string());
     }
@@ -231,11 +296,6 @@ impl Error {
     pub fn on_backend(mut self, backend: &'static str) -> Self {
         self.0.backend.get_or_insert(backend);
         self
-    }
-
-    /// The cause that [`with_source`](Self::with_source) was given.
-    pub(super) fn cause(&self) -> Option<&(dyn StdError + 'static)> {
-        self.0.source.as_deref().map(|source| source as _)
     }
 
     /// What went wrong.
@@ -298,11 +358,11 @@ impl fmt::Display for Error {
             f.write_str(": ")?;
         }
         f.write_str(&details.message)?;
-        if let Some(source) = &details.source {
+        if let Some(cause) = details.cause.as_ref().and_then(Cause::shown) {
             // Statements to copy stay as they are.
             f.write_str(if details.message.contains('\n') { "\n" } else { ": " })?;
             // It ends here, and its rest is not needed.
-            let _ = write!(OneLine { f, left: LONGEST_CAUSE }, "{source}");
+            let _ = write!(OneLine { f, left: LONGEST_CAUSE }, "{cause}");
         }
         Ok(())
     }
@@ -332,8 +392,8 @@ impl fmt::Write for OneLine<'_, '_> {
 }
 
 /// `{:?}` is the text for people, since that is what `fn main() -> distlock::Result<()>` and `unwrap`
-/// print: [`Display`](fmt::Display), and each deeper cause that it does not contain yet on a line of
-/// its own. `{:#?}` shows the fields.
+/// print: [`Display`](fmt::Display), and each cause of a source that is shown as it is, on a line of its own, unless
+/// the text contains it. `{:#?}` shows the fields.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = self.to_string();
@@ -347,7 +407,11 @@ impl fmt::Debug for Error {
                 .finish();
         }
         f.write_str(&text)?;
-        let causes = std::iter::successors(self.source(), |cause| (*cause).source());
+        let shown = match &self.0.cause {
+            Some(Cause::Error(error, None)) => error.source(),
+            _ => None,
+        };
+        let causes = std::iter::successors(shown, |cause| (*cause).source());
         for cause in causes.map(ToString::to_string).filter(|cause| !text.contains(cause)) {
             write!(f, "\ncaused by: {cause}")?;
         }
@@ -357,34 +421,45 @@ impl fmt::Debug for Error {
 
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        // `Display` already prints the cause, so a reporter that walks the chain starts below it.
-        self.cause()?.source()
+        match self.0.cause.as_ref()? {
+            Cause::Error(error, _) => Some(&**error),
+            Cause::Holder(_) => None,
+        }
     }
 }
 
 /// Why a lock is no longer held.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LostReason {
     /// The lease ran out before a renewal succeeded.
-    #[error("its lease ran out before a renewal succeeded")]
     Expired,
     /// The store reported that the lock is no longer ours: it was taken away, or the store lost it.
-    #[error("the store reports that it is no longer held")]
     Taken,
     /// [`Lock::max_hold`](crate::Lock::max_hold) was reached.
-    #[error("the longest allowed hold was reached")]
     MaxHold,
     /// The guard released it or was dropped.
-    #[error("it was released")]
     Released,
     /// It was handed to another process.
-    #[error("it was handed to another process")]
     Detached,
     /// The `Locks` was closed, or its runtime ended, while the guard was alive.
-    #[error("the connection to the store was closed")]
     Closed,
 }
+
+impl fmt::Display for LostReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Expired => "its lease ran out before a renewal succeeded",
+            Self::Taken => "the store reports that it is no longer held",
+            Self::MaxHold => "the longest allowed hold was reached",
+            Self::Released => "it was released",
+            Self::Detached => "it was handed to another process",
+            Self::Closed => "the connection to the store was closed",
+        })
+    }
+}
+
+impl StdError for LostReason {}
 
 #[cfg(test)]
 mod tests {
@@ -410,6 +485,24 @@ mod tests {
         let said = |message: &'static str| Error::config(message).with_source(cause()).to_string();
         assert_eq!(said("no table"), "no table: denied");
         assert_eq!(said("execute\nCREATE x;"), "execute\nCREATE x;\ndenied");
+    }
+
+    #[test]
+    fn the_source_is_the_error_of_the_driver_whatever_is_shown_of_it() {
+        let refused = || std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        let new = || Error::new(ErrorKind::Unavailable, "no answer");
+        for (error, text) in [
+            (new().with_source(refused()), format!("no answer: {}", refused())),
+            (
+                new().with_source_shown_as(refused(), "it is full"),
+                "no answer: it is full".to_owned(),
+            ),
+            (new().with_source_shown_as(refused(), ""), "no answer".to_owned()),
+        ] {
+            assert_eq!((error.to_string(), format!("{error:?}")), (text.clone(), text));
+            let source: Option<&std::io::Error> = error.source().and_then(|it| it.downcast_ref());
+            assert_eq!(source.map(std::io::Error::kind), Some(refused().kind()));
+        }
     }
 
     /// What a program prints whose `main` returns the error.

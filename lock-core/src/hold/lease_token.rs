@@ -129,7 +129,7 @@ impl FromStr for LeaseToken {
         let body = text.trim().strip_prefix(Self::SCHEME).ok_or_else(wrong)?;
         let json = URL_SAFE_NO_PAD.decode(body).map_err(|_| wrong())?;
         let wire: Wire = serde_json::from_slice(&json).map_err(|_| wrong())?;
-        wire.try_into()
+        wire.token()
     }
 }
 
@@ -227,29 +227,27 @@ impl From<LeaseToken> for Wire {
     }
 }
 
-impl TryFrom<Wire> for LeaseToken {
-    type Error = Error;
-
-    fn try_from(wire: Wire) -> Result<Self> {
+impl Wire {
+    fn token(self) -> Result<LeaseToken> {
         let data = URL_SAFE_NO_PAD
-            .decode(&wire.d)
+            .decode(&self.d)
             .map_err(|_| Error::invalid("the data of this lease token is damaged"))?;
-        let fences = match wire.s {
+        let fences = match self.s {
             Some((first, count)) => Fences { first, count },
-            None => Fences::of_one(wire.f),
+            None => Fences::of_one(self.f),
         };
-        if !(1..=Fences::LONGEST).contains(&fences.count) || !fences.contains(wire.f) {
+        if !(1..=Fences::LONGEST).contains(&fences.count) || !fences.contains(self.f) {
             return Err(Error::invalid(
                 "this lease token was edited: its fence is not one of those that its hold has",
             ));
         }
-        Ok(Self {
-            backend: wire.b,
-            key: LockKey::new(wire.p, wire.n)?,
-            owner: wire.o.parse()?,
-            fence: wire.f,
+        Ok(LeaseToken {
+            backend: self.b,
+            key: LockKey::new(self.p, self.n)?,
+            owner: self.o.parse()?,
+            fence: self.f,
             fences,
-            in_doubt: Duration::from_millis(wire.u.map_or(0, NonZeroU64::get)),
+            in_doubt: Duration::from_millis(self.u.map_or(0, NonZeroU64::get)),
             data: data.into(),
         })
     }
@@ -298,7 +296,7 @@ mod tests {
         let wire = |fence, block| {
             let fence = FencingToken::new(fence).unwrap();
             let s = Some((FencingToken::new(5).unwrap(), block));
-            LeaseToken::try_from(Wire { f: fence, s, ..token().into() })
+            Wire { f: fence, s, ..Wire::from(token()) }.token()
         };
         for (fence, fences) in [(5, 1), (5, 4), (8, 4), (1028, 1024)] {
             assert!(wire(fence, fences).is_ok(), "{fence} {fences}");

@@ -252,7 +252,9 @@ impl Lock {
         self.take(self.client.patience(limit)).await
     }
 
-    /// Takes the lock if it is free; `None` if another client holds it.
+    /// Takes the lock if it is free; `None` if another client holds it. To learn who holds it, use
+    /// [`acquire_timeout`](Self::acquire_timeout) with a limit of zero: its error [shows the
+    /// holder](Error::holder). To limit the time for the answer, too, put it into a `tokio::time::timeout`.
     ///
     /// ```
     /// # use lock_core::{Locks, testing::MemoryBackend};

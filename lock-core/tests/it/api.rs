@@ -119,11 +119,6 @@ async fn health_is_one_request_and_counts_what_is_in_use() {
     assert_eq!(locks.health().await.unwrap_err().kind(), ErrorKind::NoAnswer);
 }
 
-/// An error with a cause.
-#[derive(Debug, thiserror::Error)]
-#[error("the connection broke")]
-struct Broken(#[source] std::fmt::Error);
-
 /// A store that fails every detach.
 #[derive(Debug)]
 struct Stubborn;
@@ -177,8 +172,7 @@ impl Claim for StubbornClaim {
         self.0.changed().await
     }
     async fn detach(&mut self) -> Result<Bytes> {
-        Err(Error::new(ErrorKind::NoAnswer, "a reply never came")
-            .with_source(Broken(std::fmt::Error)))
+        Err(Error::new(ErrorKind::NoAnswer, "a reply never came").with_source(std::fmt::Error))
     }
 }
 

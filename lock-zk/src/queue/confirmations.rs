@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use lock_kit::batch::{Batches, Entry};
+use zookeeper_client as zk;
 
 use crate::error::{Reply, RequestFailure};
 use crate::wire::Session;
@@ -55,7 +56,10 @@ async fn send(session: Arc<Session>, batch: Vec<Entry<String, Reply<bool>>>) {
                 part.pop().into_iter().for_each(|failing| failing.answer(answer.clone()));
                 Ok(true)
             }
-            Ok(Some((at, _))) => Err(RequestFailure::Unknown(format!("node {at} fails"))),
+            Ok(Some((at, _))) => {
+                let why = format!("node {at} fails");
+                Err(RequestFailure::Unknown(zk::Error::UnexpectedError(why)))
+            }
             // The rest would fail in the same way.
             Err(failure) => {
                 part.extend(parts.drain(..).flatten());

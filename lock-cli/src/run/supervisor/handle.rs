@@ -7,7 +7,7 @@ use std::os::unix::net::{SocketAddr, UnixListener as StdUnixListener};
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
-use distlock::OwnerId;
+use distlock::admin::OwnerId;
 use distlock::backend::OsRng;
 use distlock::clock::Clock;
 use rustix::process::{Pid, Signal, getpgrp, kill_process_group};

@@ -1,7 +1,6 @@
 //! Why a statement failed, and what the database's error codes mean for a lock, with one table per
 //! dialect.
 
-use std::fmt;
 use std::time::Duration;
 
 use lock_core::{Error, ErrorKind};
@@ -128,25 +127,9 @@ pub(crate) use rules;
 
 /// What the database said. The driver adds the line of PostgreSQL's source code from which it came,
 /// which helps nobody.
-#[derive(Debug)]
-struct DatabaseMessage(String);
-
-impl fmt::Display for DatabaseMessage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the database said: {}", self.0)
-    }
-}
-
-impl std::error::Error for DatabaseMessage {}
-
-impl DatabaseMessage {
-    fn by(error: &sqlx::Error) -> Self {
-        Self(
-            error
-                .as_database_error()
-                .map_or_else(|| error.to_string(), |said| said.message().to_owned()),
-        )
-    }
+fn said(error: &sqlx::Error) -> String {
+    let said = error.as_database_error().map(|said| said.message().to_owned());
+    format!("the database said: {}", said.unwrap_or_else(|| error.to_string()))
 }
 
 /// The database and its table as errors name them, without credentials, and what its codes mean.
@@ -190,11 +173,9 @@ impl ErrorTexts {
         if rule.unknown && sent {
             described = described.with_unknown_effect();
         }
-        StatementFailure {
-            remedy: rule.remedy,
-            damage: rule.damage,
-            error: described.with_source(DatabaseMessage::by(&error)),
-        }
+        let shown = said(&error);
+        let error = described.with_source_shown_as(error, shown);
+        StatementFailure { remedy: rule.remedy, damage: rule.damage, error }
     }
 
     fn without_answer(&self, error: sqlx::Error, sent: bool) -> StatementFailure {
@@ -277,4 +258,42 @@ pub(crate) fn still_locked(at: &str, limit: Duration) -> Error {
 
 pub(crate) fn closed() -> StatementFailure {
     Error::new(ErrorKind::Closed, "this connection to the store was closed").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use super::*;
+
+    #[test]
+    fn the_error_of_the_driver_can_be_reached() {
+        let texts = ErrorTexts {
+            at: "the server".to_owned(),
+            table: "distlock".to_owned(),
+            grant: String::new(),
+            create: String::new(),
+            rules: &[],
+            hints: ["", ""],
+        };
+        for (code, error, shown) in [
+            (
+                Some("XX000"),
+                sqlx::Error::RowNotFound,
+                "the server: XX000: the database said: no rows",
+            ),
+            (None, sqlx::Error::WorkerCrashed, "the connection to the server was lost"),
+            (
+                None,
+                sqlx::Error::Configuration("no port".into()),
+                "cannot be used with these settings",
+            ),
+        ] {
+            let kind = std::mem::discriminant(&error);
+            let failed = texts.failure(code, error, true).error;
+            assert!(failed.to_string().contains(shown), "{failed}");
+            let driver = failed.source().and_then(|source| source.downcast_ref::<sqlx::Error>());
+            assert_eq!(driver.map(std::mem::discriminant), Some(kind), "{failed}");
+        }
+    }
 }
