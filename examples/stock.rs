@@ -8,8 +8,9 @@
 //! **What the lock gives:** nobody else sells the product between the look and the save, however
 //! long the payment takes. (If there is nothing in between, `UPDATE … WHERE amount > 0` needs no
 //! lock.) **What it does not give:** it cannot stop a machine that was paused after its last check,
-//! or that uses another lock store by mistake. So the transaction that saves compares the fence:
-//! a machine that a later one has overtaken changes nothing.
+//! or that uses another lock store by mistake. So both transactions, the one that looks and the one
+//! that saves, present the fencing token before anything else: a machine that a later one has
+//! overtaken changes nothing.
 //!
 //! The lock store and the database are independent of each other: exchange the URL of the first,
 //! and the second stays what it is, here PostgreSQL or SQLite.
@@ -22,8 +23,9 @@
 use std::error::Error;
 use std::time::Duration;
 
-use distlock::{ErrorKind, FencingToken, Held, Lock};
-use sqlx::AnyPool;
+use distlock::sql::fence;
+use distlock::{ErrorKind, Held, Lock, Locks};
+use sqlx::{PgPool, SqlitePool};
 
 const TTL: Duration = Duration::from_secs(5);
 /// How long a customer waits while others buy the same product.
@@ -35,13 +37,11 @@ type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
 enum Order {
     Saved,
     SoldOut,
-    /// A later holder of the lock has been at the product.
-    Overtaken,
 }
 
 /// What is sold here, and to whom.
-struct Shop {
-    database: AnyPool,
+struct Shop<S> {
+    stock: S,
     machine: String,
     product: String,
     /// How long the payment takes.
@@ -55,26 +55,33 @@ async fn main() -> Result<()> {
         return Err("usage: stock STORE DATABASE MACHINE PRODUCT ORDERS PAYMENT_MS".into());
     };
     let payment = Duration::from_millis(payment_ms.parse()?);
-    let locks = distlock::builder(store).default_ttl(TTL).label(machine).connect().await?;
-    sqlx::any::install_default_drivers();
-    let database = AnyPool::connect(database).await?;
-    locks.named("stock:setup")?.run(async |_| set_up(&database).await).await??;
-
-    let shop = Shop { database, machine: machine.clone(), product: product.clone(), payment };
-    let lock = locks.named(format!("stock:{product}"))?;
-    for _ in 0..orders.parse()? {
-        match shop.order(&lock).await {
-            Ok(Order::Saved) => println!("{machine}: saved"),
-            Ok(Order::SoldOut) => println!("{machine}: sold out"),
-            Ok(Order::Overtaken) => println!("{machine}: refused, a later holder was here"),
-            Err(error) => println!("{machine}: not saved: {error}"),
-        }
+    let (machine, product, orders) = (machine.clone(), product.clone(), orders.parse::<u32>()?);
+    let locks = distlock::builder(store).default_ttl(TTL).label(&machine).connect().await?;
+    if database.starts_with("sqlite:") {
+        let stock = SqlitePool::connect(database).await?;
+        Shop { stock, machine, product, payment }.open(&locks, orders).await?;
+    } else {
+        let stock = PgPool::connect(database).await?;
+        Shop { stock, machine, product, payment }.open(&locks, orders).await?;
     }
     locks.close(TTL).await?;
     Ok(())
 }
 
-impl Shop {
+impl<S: Stock> Shop<S> {
+    async fn open(&self, locks: &Locks, orders: u32) -> Result<()> {
+        locks.named("stock:setup")?.run(async |_| self.stock.set_up().await).await??;
+        let lock = locks.named(format!("stock:{}", self.product))?;
+        for _ in 0..orders {
+            match self.order(&lock).await {
+                Ok(Order::Saved) => println!("{}: saved", self.machine),
+                Ok(Order::SoldOut) => println!("{}: sold out", self.machine),
+                Err(error) => println!("{}: not saved: {error}", self.machine),
+            }
+        }
+        Ok(())
+    }
+
     /// One order of one piece, under the lock of the product.
     async fn order(&self, lock: &Lock) -> Result<Order> {
         let guard = match lock.acquire_timeout(PATIENCE).await {
@@ -89,54 +96,71 @@ impl Shop {
     }
 
     async fn sell(&self, held: Held) -> Result<Order> {
-        let fence = held.token()?;
-        let Some(left) = self.look(fence).await? else { return Ok(Order::Overtaken) };
+        let left = self.stock.look(&held, &self.product).await?;
         if left == 0 {
             return Ok(Order::SoldOut);
         }
         println!("{}: {left} left, waiting for the payment", self.machine);
         tokio::time::sleep(self.payment).await;
-        self.save(fence).await
-    }
-
-    /// How much is left. The look presents the fence too, so no earlier holder saves after it.
-    async fn look(&self, fence: FencingToken) -> sqlx::Result<Option<i64>> {
-        let look =
-            "UPDATE products SET fence = $1 WHERE name = $2 AND fence <= $1 RETURNING amount";
-        let look = sqlx::query_scalar(look).bind(fence.as_i64()).bind(&self.product);
-        look.fetch_optional(&self.database).await
-    }
-
-    /// Both rows, or none of them.
-    async fn save(&self, fence: FencingToken) -> Result<Order> {
-        let mut transaction = self.database.begin().await?;
-        let take = "UPDATE products SET amount = amount - 1 WHERE name = $1 AND fence = $2";
-        let take = sqlx::query(take).bind(&self.product).bind(fence.as_i64());
-        if take.execute(&mut *transaction).await?.rows_affected() == 0 {
-            transaction.rollback().await?;
-            return Ok(Order::Overtaken);
-        }
-        let order = sqlx::query("INSERT INTO orders (product, machine, fence) VALUES ($1, $2, $3)")
-            .bind(&self.product)
-            .bind(&self.machine)
-            .bind(fence.as_i64());
-        order.execute(&mut *transaction).await?;
-        transaction.commit().await?;
+        self.stock.save(&held, &self.product, &self.machine).await?;
         Ok(Order::Saved)
     }
 }
 
-/// Twenty pieces of each of two products.
-async fn set_up(database: &AnyPool) -> sqlx::Result<()> {
-    for step in [
-        "CREATE TABLE IF NOT EXISTS products (
-            name TEXT PRIMARY KEY, amount BIGINT NOT NULL, fence BIGINT NOT NULL)",
-        "CREATE TABLE IF NOT EXISTS orders (
-            product TEXT NOT NULL, machine TEXT NOT NULL, fence BIGINT NOT NULL)",
-        "INSERT INTO products VALUES ('apple', 20, 0), ('pear', 20, 0)
-            ON CONFLICT (name) DO NOTHING",
-    ] {
-        sqlx::query(step).execute(database).await?;
-    }
-    Ok(())
+/// A database with what is left, and the orders.
+trait Stock {
+    /// Twenty pieces of each of two products.
+    async fn set_up(&self) -> Result<()>;
+    /// How much is left. After this, no earlier holder of the lock saves anything.
+    async fn look(&self, held: &Held, product: &str) -> Result<i64>;
+    /// Both rows, or none of them; an error if a later holder has looked.
+    async fn save(&self, held: &Held, product: &str, machine: &str) -> Result<()>;
 }
+
+/// The same statements in both databases.
+macro_rules! stock {
+    ($pool:ty, $begin:literal) => {
+        impl Stock for $pool {
+            async fn set_up(&self) -> Result<()> {
+                fence::create_table(self).await?;
+                for step in [
+                    "CREATE TABLE IF NOT EXISTS products (
+                        name TEXT PRIMARY KEY, amount BIGINT NOT NULL)",
+                    "CREATE TABLE IF NOT EXISTS orders (
+                        product TEXT NOT NULL, machine TEXT NOT NULL, fence BIGINT NOT NULL)",
+                    "INSERT INTO products VALUES ('apple', 20), ('pear', 20)
+                        ON CONFLICT (name) DO NOTHING",
+                ] {
+                    sqlx::query(step).execute(self).await?;
+                }
+                Ok(())
+            }
+
+            async fn look(&self, held: &Held, product: &str) -> Result<i64> {
+                let mut transaction = self.begin_with($begin).await?;
+                fence::admit(&mut transaction, held).await?;
+                let look = sqlx::query_scalar("SELECT amount FROM products WHERE name = $1");
+                let left = look.bind(product).fetch_one(&mut *transaction).await?;
+                transaction.commit().await?;
+                Ok(left)
+            }
+
+            async fn save(&self, held: &Held, product: &str, machine: &str) -> Result<()> {
+                let mut transaction = self.begin_with($begin).await?;
+                fence::admit(&mut transaction, held).await?;
+                let take = sqlx::query("UPDATE products SET amount = amount - 1 WHERE name = $1");
+                take.bind(product).execute(&mut *transaction).await?;
+                let order = "INSERT INTO orders (product, machine, fence) VALUES ($1, $2, $3)";
+                let order = sqlx::query(order).bind(product).bind(machine);
+                let order = order.bind(held.token()?.as_i64());
+                order.execute(&mut *transaction).await?;
+                transaction.commit().await?;
+                Ok(())
+            }
+        }
+    };
+}
+
+stock!(PgPool, "BEGIN");
+// A transaction that is to write waits for its turn before it reads.
+stock!(SqlitePool, "BEGIN IMMEDIATE");

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a scene that cannot go on panics")]
 
 mod common;
+mod fence_scenes;
 mod looks;
 mod mutants;
 mod mysql_common;
@@ -17,6 +18,6 @@ fn main() -> std::process::ExitCode {
         "late_requests" => mutants::late_requests(server().await.url()).await,
         "looks" => looks::looks(server().await.url()).await,
         "looks_away_from_the_primary" => mysql_common::looks_away_from_the_primary().await,
-        other => panic!("no scene {other}"),
+        other => fence_scenes::mysql::scene(other).await,
     })
 }

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a scene that cannot go on panics")]
 
 mod common;
+mod fence_scenes;
 mod looks;
 mod mutants;
 mod postgres_common;
@@ -29,7 +30,7 @@ fn main() -> std::process::ExitCode {
             "late_looks" => postgres_scenes::late_looks().await,
             "floors_below_late_inserts" => postgres_scenes::floors_below_late_inserts().await,
             "late_requests" => mutants::late_requests(postgres_common::server().await.url()).await,
-            other => panic!("no scene {other}"),
+            other => fence_scenes::postgres::scene(other).await,
         },
     )
 }

@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a scene that cannot go on panics")]
 
+mod fence_scenes;
 mod looks;
 mod mutants;
 mod sqlite_harness;
@@ -61,6 +62,6 @@ fn main() -> ExitCode {
             }
         }
         "removed_log" => removed_log().await,
-        other => panic!("no scene {other}"),
+        other => fence_scenes::sqlite::scene(other).await,
     })
 }

@@ -36,7 +36,8 @@ pub(crate) fn works(store: &Store) {
     assert!(said.contains("other: saved"), "{said}");
     assert!(!first.said().contains("saved"), "the payment takes longer");
     let said = first.ends_with(0);
-    assert!(said.contains("first: refused"), "{said}");
+    assert!(said.contains("first: not saved: fencing token"), "{said}");
+    assert!(said.contains("is stale"), "{said}");
     assert_eq!(bench.number("SELECT amount FROM products WHERE name = 'pear'"), 18);
     assert_eq!(bench.number("SELECT COUNT(*) FROM orders WHERE product = 'pear'"), 2);
     assert_eq!(bench.number("SELECT COUNT(*) FROM orders WHERE machine = 'first'"), 0);

@@ -42,8 +42,45 @@
 //!   [reader](lock_core::kinds::ReadGuard) needs [`FenceCheck::admit_reader`](lock_core::FenceCheck::admit_reader).
 //! - **Growth.** The table keeps a row for each name. [`forget`] removes those that are old.
 //!
+//! # Lock and data in one database
+//!
+//! ```
+//! # async fn example(pool: sqlx::PgPool, lock: lock_core::Lock) -> Result<(), Box<dyn std::error::Error>> {
+//! # use lock_sql as sql;
+//! use sql::fence;
+//!
+//! let guard = lock.acquire().await?;
+//! let mut tx = pool.begin().await?;               // after the lock was acquired
+//! sqlx::query("UPDATE stock SET amount = amount - 1").execute(&mut *tx).await?;
+//! fence::commit(tx, &guard).await?;               // in place of tx.commit()
+//! # Ok(()) }
+//! ```
+//!
+//! Here the row of the lock takes the place of a table of tokens. [`commit()`] sends a check of that row and `COMMIT`
+//! in one message. The check keeps the row from being changed, so whoever wants the lock waits for the commit. A
+//! transaction that was committed, was committed before anybody else was granted the lock, however long its holder
+//! was paused. No clock is asked: a lease that has ended, and that nobody has taken since, is still the holder's.
+//!
+//! - **Isolation.** MySQL, MariaDB and SQLite: any level. PostgreSQL: READ COMMITTED. At REPEATABLE READ and
+//!   SERIALIZABLE the promise is the same, but the transaction has to be tried again if its lock was renewed since
+//!   it began, or if another client began to wait for the lock; and it is refused if it began before the lock was
+//!   acquired.
+//! - **How long the row is locked.** While the server executes the message: the check, constraints that are
+//!   deferred, and the commit, with the answer of a synchronous standby. A client that stands still before it has
+//!   sent the message has not locked the row, and the next holder gets the lock when the lease ends. What the
+//!   transaction has written stays locked, as ever: `idle_in_transaction_session_timeout` (PostgreSQL),
+//!   `idle_transaction_timeout` (MariaDB) and `wait_timeout` (MySQL) end that.
+//! - **SQLite.** From its first write to its end, a transaction keeps all locks in the file from being acquired,
+//!   renewed and released, with `commit` or without: keep it much shorter than the TTL.
+//! - **Rights.** PostgreSQL wants `SELECT` and `UPDATE` on the lock table. Whoever may read that can read the owners,
+//!   and so release their locks. The owner is also in the text of the message, which the server may log.
+//! - **Which transactions.** Those that [`Pool::begin`](sqlx::Pool::begin) begins. A savepoint in another transaction
+//!   cannot be committed alone, and does not compile.
+//! - **Which locks.** Only those that exclude everybody, as for `admit`.
+//!
 //! For other drivers than sqlx, the statements are constants of [`FencedDatabase`].
 
+mod commit;
 mod dialects;
 
 use std::time::Duration;
@@ -51,7 +88,9 @@ use std::time::Duration;
 use lock_core::{Error, ErrorKind, FencingToken, Held, LockKey, LostReason, Result, async_trait};
 use sqlx::{Pool, Transaction};
 
-use crate::engine::wire::errors::{ErrorTexts, FailureRemedy};
+use crate::engine::wire::errors::{ErrorTexts, FailureRemedy, StatementFailure};
+
+pub use commit::{commit, commit_in};
 
 /// How often a token is entered that other transactions keep from being seen.
 const TRIES: usize = 10;
@@ -73,6 +112,11 @@ pub trait FencedDatabase: sqlx::Database + sealed::Statements {
     const RAISE: &'static str;
     /// Removes the rows whose token was raised this many seconds ago.
     const FORGET: &'static str;
+    /// Fails unless the lock is held, and keeps its row from being changed until the transaction ends. Wants the
+    /// name, the [owner](Held::owner) as hexadecimal text, and the token. Send it together with `COMMIT` in one
+    /// message, as [`commit()`] does, with the values written into the text. Where the table is not
+    /// `distlock`, write its name in place of that. SQLite: answers 1 if the lock is held, and 0 if it is not.
+    const CHECK: &'static str;
 }
 
 mod sealed {
@@ -86,6 +130,8 @@ mod sealed {
     pub trait Statements: Sized + sqlx::Database {
         #[allow(private_interfaces, reason = "nobody else implements it")]
         const RULES: &'static [CodeRule];
+        /// What names are put into.
+        const QUOTE: char;
 
         fn code(error: &sqlx::Error) -> Option<String>;
         async fn look(
@@ -95,6 +141,13 @@ mod sealed {
         ) -> sqlx::Result<Option<i64>>;
         async fn raise(tx: &mut Transaction<'_, Self>, name: &str, fence: i64) -> sqlx::Result<()>;
         async fn forget(pool: &Pool<Self>, seconds: i64) -> sqlx::Result<u64>;
+        /// Ends the transaction: commits it, or rolls it back if the check does not find the hold.
+        async fn commit(
+            tx: Transaction<'static, Self>,
+            check: String,
+            hold: (&str, &str),
+            fence: i64,
+        ) -> sqlx::Result<bool>;
         async fn run(pool: &Pool<Self>, statement: &'static str) -> sqlx::Result<()>;
     }
 }
@@ -200,15 +253,7 @@ pub async fn forget<D: FencedDatabase>(pool: &Pool<D>, longest: Duration) -> Res
 }
 
 fn failure<D: FencedDatabase>(error: sqlx::Error) -> Error {
-    let texts = ErrorTexts {
-        at: "the database".to_owned(),
-        table: "distlock_fence".to_owned(),
-        grant: "GRANT SELECT, INSERT, UPDATE ON distlock_fence TO …".to_owned(),
-        create: D::CREATE.to_owned(),
-        rules: D::RULES,
-        hints: ["check its certificate", "check the options of the pool"],
-    };
-    let failure = texts.failure(D::code(&error).as_deref(), error, true);
+    let failure = described::<D>(error, "distlock_fence", "SELECT, INSERT, UPDATE");
     match (failure.remedy, failure.error.kind()) {
         (FailureRemedy::Contended, _) => failure.error,
         (FailureRemedy::NoTable, _) => Error::config(format!(
@@ -222,4 +267,17 @@ fn failure<D: FencedDatabase>(error: sqlx::Error) -> Error {
         }
         _ => failure.error,
     }
+}
+
+/// What an error means for a statement on `table`, which needs these rights.
+fn described<D: FencedDatabase>(error: sqlx::Error, table: &str, rights: &str) -> StatementFailure {
+    let texts = ErrorTexts {
+        at: "the database".to_owned(),
+        table: table.to_owned(),
+        grant: format!("GRANT {rights} ON {table} TO …"),
+        create: D::CREATE.to_owned(),
+        rules: D::RULES,
+        hints: ["check its certificate", "check the options of the pool"],
+    };
+    texts.failure(D::code(&error).as_deref(), error, true)
 }

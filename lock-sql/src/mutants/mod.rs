@@ -1,6 +1,7 @@
 //! Deliberately wrong statements, for the tests of the tests: mistakes which locks in a table are
 //! known to be made with, and the case of the suite, or the scene of a test, that must fail each.
 
+pub(crate) mod fence;
 mod texts;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,7 +36,7 @@ impl WrongTexts {
 
 /// Those of one dialect.
 pub fn mutants_of(dialect: &str) -> impl Iterator<Item = Mutant> {
-    let made = ALL.iter().filter(move |mutant| !mutant.of(dialect).is_empty());
+    let made = ALL.iter().chain(fence::ALL).filter(move |mutant| !mutant.of(dialect).is_empty());
     made.map(|WrongTexts { name, what, killed_by, .. }| Mutant { name, what, killed_by })
 }
 
@@ -53,6 +54,7 @@ pub(crate) fn wanted(dialect: &str, filled: impl Fn(&str) -> String) -> Vec<(Str
 mod tests {
     use super::*;
     use crate::engine::table::settings::Settings;
+    use crate::fence::FencedDatabase;
 
     /// A replacement that changes nothing would survive for the wrong reason.
     #[test]
@@ -83,6 +85,24 @@ mod tests {
                     let from =
                         from.replace("{t}", quoted).replace("{now}", crate::mysql::statements::NOW);
                     assert!(table.contains(&from), "{dialect} {}: {from}", mutant.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_replacement_in_the_fence_finds_what_it_changes() {
+        fn texts<D: FencedDatabase>() -> String {
+            [D::LOOK, D::RAISE, D::FORGET, D::CHECK].concat()
+        }
+        for (dialect, texts) in [
+            ("sqlite", texts::<sqlx::Sqlite>()),
+            ("postgres", texts::<sqlx::Postgres>()),
+            ("mysql", texts::<sqlx::MySql>()),
+        ] {
+            for mutant in fence::ALL {
+                for (from, _) in mutant.of(dialect) {
+                    assert!(texts.contains(from), "{dialect} {}: {from}", mutant.name);
                 }
             }
         }

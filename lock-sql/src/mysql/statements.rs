@@ -43,7 +43,7 @@
 use crate::engine::table::lock_table::{LockTable, TableTexts, statements};
 use crate::engine::table::preparation::Preparation;
 use crate::engine::table::settings::Settings;
-use crate::engine::wire::statement::PlaceStyle;
+use crate::engine::wire::statement::{PlaceStyle, SqlValue};
 use crate::mysql::codes::RULES;
 
 pub(crate) const NAME: &str = "mysql";
@@ -203,4 +203,30 @@ pub(crate) fn table(at: String, settings: &Settings) -> LockTable {
     ];
     let prepared = Preparation::new(PlaceStyle::Marks, &settings.table, &terms);
     LockTable::new(&TEXTS, &prepared, at, &settings.table, settings.create_table)
+}
+
+/// The statement with its values, texts and numbers, in place of `?`, for a message of several statements. Text is
+/// written in hexadecimal, so nothing in it can be read as SQL.
+pub(crate) fn inline(sql: &str, values: &[SqlValue<'_>]) -> String {
+    let written = |value: &SqlValue<'_>| match value {
+        SqlValue::Int(number) => number.to_string(),
+        text => {
+            let bytes = text.as_bytes().iter();
+            bytes.fold("x'".to_owned(), |text, byte| format!("{text}{byte:02x}")) + "'"
+        }
+    };
+    let mut parts = sql.split('?');
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.zip(values).fold(first, |text, (part, value)| text + &written(value) + part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_written_so_that_nothing_is_read_as_sql() {
+        let values = ["a' ?".into(), (-7).into()];
+        assert_eq!(inline("SELECT ? + ?; COMMIT", &values), "SELECT x'6127203f' + -7; COMMIT");
+    }
 }

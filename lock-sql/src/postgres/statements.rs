@@ -330,7 +330,7 @@ pub(crate) fn table(at: String, user: &str, settings: &Settings, table: &TableNa
 ///
 /// Text is written in hexadecimal, so nothing in it can be read as SQL, whatever
 /// `standard_conforming_strings` is.
-pub(super) fn inline(sql: &str, values: &[SqlValue<'_>]) -> String {
+pub(crate) fn inline(sql: &str, values: &[SqlValue<'_>]) -> String {
     let mut text = String::with_capacity(sql.len() * 2);
     let mut rest = sql;
     while let Some(at) = rest.find('$') {

@@ -3,82 +3,44 @@
 use std::time::Duration;
 
 use lock_core::testing::MemoryBackend;
-use lock_core::{Error, ErrorKind, FencingToken, LockKey, Locks, LostReason};
-use lock_sql::fence::{admit, admit_token, create_table, forget};
-use sqlx::{AssertSqlSafe, Executor, Pool, Row};
-use tokio::task::JoinSet;
+use lock_core::{Error, ErrorKind, Locks};
+use lock_core::{Held, Released};
+use lock_sql::fence::{
+    FencedDatabase, admit, admit_token, commit, commit_in, create_table, forget,
+};
+use lock_testkit::servers::PgBouncer;
+use sqlx::Executor;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
-const LONG: Duration = Duration::from_secs(60);
+use crate::fence_scenes::{LONG, key, refused, token};
 
-fn token(number: u64) -> FencingToken {
-    FencingToken::new(number).unwrap()
-}
-
-fn key(name: &str) -> LockKey {
-    LockKey::new("shop", name).unwrap()
-}
-
-#[track_caller]
-fn assert_overtaken(answer: Result<(), Error>, words: &[&str]) {
-    let error = answer.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Lost(LostReason::Taken), "{error}");
-    for word in words {
-        assert!(error.to_string().contains(word), "{word}: {error}");
-    }
-}
-
-/// What holds on every database: `$start` makes a server and a pool, `$begin` begins a transaction.
-macro_rules! fences {
-    ($start:path, $begin:literal) => {
-        async fn pool() -> (Server, Pool<Database>) {
-            let (server, pool) = $start().await;
-            create_table(&pool).await.unwrap();
-            // Anyone may call it again.
-            create_table(&pool).await.unwrap();
-            run(&pool, "CREATE TABLE data (n BIGINT NOT NULL)").await;
-            run(&pool, "INSERT INTO data VALUES (0)").await;
-            (server, pool)
-        }
-
-        async fn run(pool: &Pool<Database>, sql: &str) {
-            pool.execute(sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))).await.unwrap();
-        }
-
-        async fn begin(pool: &Pool<Database>) -> Transaction {
-            pool.begin_with($begin).await.unwrap()
-        }
-
-        async fn n(tx: &mut Transaction) -> i64 {
-            tx.fetch_one("SELECT n FROM data").await.unwrap().get(0)
-        }
-
-        /// One transaction that does nothing else.
-        async fn admitted(pool: &Pool<Database>, name: &str, fence: u64) -> Result<(), Error> {
-            let mut tx = begin(pool).await;
-            let answer = admit_token(&mut tx, &key(name), token(fence)).await;
-            match answer {
-                Ok(()) => tx.commit().await.unwrap(),
-                Err(_) => tx.rollback().await.unwrap(),
-            }
-            answer
-        }
-
+/// Each scene of a database is a test.
+macro_rules! play {
+    ($database:ident: $($scene:ident,)*) => {$(
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn whoever_was_overtaken_is_refused() {
-            let (_server, pool) = pool().await;
-            admitted(&pool, "a", 10).await.unwrap();
-            admitted(&pool, "a", 10).await.unwrap();
-            assert_overtaken(admitted(&pool, "a", 9).await, &["9", "10", "shop/a"]);
-            admitted(&pool, "a", 12).await.unwrap();
-            assert_overtaken(admitted(&pool, "a", 10).await, &["10", "12"]);
-            admitted(&pool, "A", 1).await.unwrap();
-            admitted(&pool, "a ", 1).await.unwrap();
-            admitted(&pool, &"\u{1f512}".repeat(128), 1).await.unwrap();
-            // What was rolled back has not been.
-            let mut tx = begin(&pool).await;
-            admit_token(&mut tx, &key("a"), token(20)).await.unwrap();
-            tx.rollback().await.unwrap();
-            admitted(&pool, "a", 12).await.unwrap();
+        async fn $scene() {
+            crate::fence_scenes::$database::$scene().await.unwrap();
+        }
+    )*};
+}
+
+/// What holds on every database.
+macro_rules! fences {
+    ($database:ident) => {
+        use super::*;
+        use crate::fence_scenes::$database::{
+            admitted, begin, counted_by, locks, locks_url, n, pool, run, write,
+        };
+
+        play! {
+            $database:
+            whoever_was_overtaken_is_refused,
+            the_next_holder_waits_and_sees_what_was_committed,
+            no_update_of_a_holder_is_lost,
+            old_tokens_can_be_forgotten,
+            a_commit_after_a_later_grant_is_refused,
+            an_earlier_hold_of_the_owner_is_refused,
+            every_holder_of_a_cohort_commits,
         }
 
         /// The lock is in another store.
@@ -96,10 +58,10 @@ macro_rules! fences {
             let next = lock.acquire().await.unwrap();
             let mut tx = begin(&pool).await;
             admit(&mut tx, &next).await.unwrap();
-            tx.execute("UPDATE data SET n = 1").await.unwrap();
+            write(&mut tx, 1, 1).await;
             tx.commit().await.unwrap();
             let mut tx = begin(&pool).await;
-            assert_overtaken(admit_token(&mut tx, &stock, old).await, &["stock"]);
+            refused(admit_token(&mut tx, &stock, old).await, &["stock"]).unwrap();
             drop(tx);
             next.release().await.unwrap();
             let mut tx = begin(&pool).await;
@@ -107,161 +69,221 @@ macro_rules! fences {
             assert!(matches!(known.kind(), ErrorKind::Lost(_)), "{known}");
         }
 
-        /// Whether the holder before has raised the token in the same transaction, or in an earlier one.
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn the_next_holder_waits_and_sees_what_was_committed() {
+        async fn what_is_wrong_is_named() {
             let (_server, pool) = pool().await;
-            for (fence, has_raised) in [(10, false), (20, true)] {
-                if has_raised {
-                    admitted(&pool, "a", fence).await.unwrap();
-                }
-                let mut tx = begin(&pool).await;
-                admit_token(&mut tx, &key("a"), token(fence)).await.unwrap();
-                let next = tokio::spawn({
-                    let pool = pool.clone();
-                    async move {
-                        let mut tx = begin(&pool).await;
-                        admit_token(&mut tx, &key("a"), token(fence + 1)).await.unwrap();
-                        let seen = n(&mut tx).await;
-                        tx.commit().await.unwrap();
-                        seen
-                    }
-                });
-                tokio::time::sleep(Duration::from_millis(400)).await;
-                assert!(
-                    !next.is_finished(),
-                    "violated: a later holder was admitted before the end of {fence}"
-                );
-                tx.execute(sqlx::raw_sql(AssertSqlSafe(format!("UPDATE data SET n = {fence}"))))
-                    .await
-                    .unwrap();
-                tx.commit().await.unwrap();
-                let seen = tokio::time::timeout(LONG, next).await.unwrap().unwrap();
-                assert_eq!(seen, i64::try_from(fence).unwrap(), "violated: a stale read");
-            }
-        }
-
-        /// Writes one more than it has read; answers whether it was admitted.
-        async fn count(pool: Pool<Database>, fence: u64) -> bool {
-            loop {
-                let mut tx = begin(&pool).await;
-                match admit_token(&mut tx, &key("a"), token(fence)).await {
-                    Ok(()) => {}
-                    Err(error) if error.is_retryable() => continue,
-                    Err(error) => {
-                        assert_overtaken(Err(error), &[]);
-                        return false;
-                    }
-                }
-                let seen = n(&mut tx).await;
-                tokio::time::sleep(Duration::from_millis(3)).await;
-                let write = format!("UPDATE data SET n = {}", seen + 1);
-                tx.execute(sqlx::raw_sql(AssertSqlSafe(write))).await.unwrap();
-                tx.commit().await.unwrap();
-                return true;
-            }
-        }
-
-        /// In any order, each of them reads and writes as if alone, or not at all.
-        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn no_update_of_a_holder_is_lost() {
-            let (_server, pool) = pool().await;
-            // Each number once, not in order.
-            let mut holders = JoinSet::new();
-            for number in 1..=32 {
-                holders.spawn(count(pool.clone(), 1 + number * 19 % 32));
-            }
-            let done = tokio::time::timeout(LONG, holders.join_all()).await.unwrap();
-            let admitted = done.iter().filter(|done| **done).count();
-            let mut tx = begin(&pool).await;
-            assert_eq!(
-                n(&mut tx).await,
-                i64::try_from(admitted).unwrap(),
-                "violated: a lost update"
-            );
-            drop(tx);
-            assert_overtaken(self::admitted(&pool, "a", 31).await, &["32"]);
-        }
-
-        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn old_tokens_can_be_forgotten_and_a_missing_table_is_named() {
-            let (_server, pool) = pool().await;
-            admitted(&pool, "a", 10).await.unwrap();
-            admitted(&pool, "b", 10).await.unwrap();
-            assert_eq!(forget(&pool, LONG).await.unwrap(), 0);
-            run(&pool, &format!("UPDATE distlock_fence SET raised = {LONG_AGO} WHERE fence = 10"))
-                .await;
-            admitted(&pool, "b", 10).await.unwrap();
-            admitted(&pool, "b", 11).await.unwrap();
-            assert_eq!(forget(&pool, LONG).await.unwrap(), 1);
-            assert_overtaken(admitted(&pool, "b", 10).await, &["11"]);
-            admitted(&pool, "a", 1).await.unwrap();
             let error = forget(&pool, Duration::from_secs(59)).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput);
             run(&pool, "DROP TABLE distlock_fence").await;
-            let error = admitted(&pool, "a", 1).await.unwrap_err();
-            assert!(
-                error.to_string().contains("CREATE TABLE IF NOT EXISTS distlock_fence"),
-                "{error}"
-            );
+            let error: Error = admitted(&pool, "a", 1).await.unwrap_err();
+            let create = "CREATE TABLE IF NOT EXISTS distlock_fence";
+            assert!(error.to_string().contains(create), "{error}");
+        }
+
+        /// What was released is not committed, and a table has to have a name.
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn a_commit_without_the_lock_is_rolled_back() {
+            let (server, pool) = pool().await;
+            let guard = locks(&server).await.named("x").unwrap().acquire().await.unwrap();
+            let held = guard.held().clone();
+            let mut tx = begin(&pool).await;
+            write(&mut tx, 7, 7).await;
+            let error = commit_in(tx, "no table", &held).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+            guard.release().await.unwrap();
+            let error = counted_by(&pool, &held).await.unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::Lost(_)), "{error}");
+            assert_eq!(n(&pool).await, 0);
+        }
+
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn the_locks_may_be_in_another_table() {
+            let (server, pool) = pool().await;
+            let elsewhere = [&*locks_url(&server), "?lock_table=app_locks"].concat();
+            let elsewhere = Locks::new(lock_sql::connect(&elsewhere).await.unwrap());
+            let held = elsewhere.named("x").unwrap().acquire().await.unwrap();
+            for table in ["app_locks", SCHEMA_AND_TABLE] {
+                let mut tx = begin(&pool).await;
+                write(&mut tx, 7, 7).await;
+                commit_in(tx, table, &held).await.unwrap();
+                assert_eq!(n(&pool).await, 7);
+                run(&pool, "UPDATE data SET n = 0").await;
+            }
+            // There is none of the usual name, and then one that does not know of this hold.
+            let error = counted_by(&pool, &held).await.unwrap_err();
+            assert!(error.to_string().contains("distlock"), "{error}");
+            locks(&server).await.named("x").unwrap().acquire().await.unwrap();
+            refused(counted_by(&pool, &held).await, &["table distlock"]).unwrap();
+            assert_eq!(n(&pool).await, 0);
+        }
+    };
+}
+
+/// Where writers do not wait for each other anyway: the text of the check, as it is sent by other drivers.
+macro_rules! checks {
+    ($bind:expr) => {
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn the_check_keeps_the_lock_until_the_transaction_ends() {
+            let (server, pool) = pool().await;
+            let here = locks(&server).await;
+            let held = here.named("x").unwrap().acquire().await.unwrap();
+            let check = |held: &Held| {
+                let (name, owner) = (held.key().encode(), held.owner().to_hex());
+                let fence = held.token().unwrap().as_i64();
+                sqlx::query::<Database>(Database::CHECK)
+                    .bind($bind(name))
+                    .bind($bind(owner))
+                    .bind(fence)
+            };
+            let mut tx = begin(&pool).await;
+            check(&held).fetch_all(&mut *tx).await.unwrap();
+            let there = locks(&server).await;
+            let taken = tokio::spawn(async move {
+                loop {
+                    match there.force_release_any("x").await {
+                        Err(error) if error.is_retryable() => continue,
+                        released => break released.unwrap(),
+                    }
+                }
+            });
+            tokio::time::sleep(Duration::from_millis(2500)).await;
+            assert!(!taken.is_finished(), "violated: it was taken away between check and commit");
+            tx.commit().await.unwrap();
+            let taken = tokio::time::timeout(LONG, taken).await.unwrap().unwrap();
+            assert_eq!(taken, Released::Freed);
+            let mut tx = begin(&pool).await;
+            if held.token().is_ok() {
+                check(&held).fetch_all(&mut *tx).await.unwrap_err();
+            }
         }
     };
 }
 
 mod postgres {
-    use super::*;
-    use crate::postgres_common::server;
-    use lock_testkit::servers::PostgresServer;
-    use sqlx::postgres::PgPoolOptions;
+    use crate::fence_scenes::postgres::{Database, Server, connect, data, end_all_leases};
 
-    type Database = sqlx::Postgres;
-    type Server = PostgresServer;
-    type Transaction = sqlx::Transaction<'static, Database>;
-    const LONG_AGO: &str = "now() - interval '1 hour'";
+    const SCHEMA_AND_TABLE: &str = "public.app_locks";
 
-    async fn start() -> (Server, Pool<Database>) {
-        let server = server().await;
-        let pool = PgPoolOptions::new().max_connections(8).acquire_timeout(LONG);
-        let pool = pool.connect(server.url()).await.unwrap();
-        (server, pool)
+    fences!(postgres);
+    checks!(std::convert::identity);
+    play! {
+        postgres:
+        transactions_of_one_holder_do_not_wait_for_each_other,
+        a_snapshot_that_is_too_old_is_refused,
+        nobody_is_granted_the_lock_while_it_commits,
     }
 
-    fences!(start, "BEGIN");
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn transactions_of_one_holder_do_not_wait_for_each_other() {
-        let (_server, pool) = pool().await;
-        admitted(&pool, "a", 10).await.unwrap();
-        let mut open = begin(&pool).await;
-        admit_token(&mut open, &key("a"), token(10)).await.unwrap();
-        tokio::time::timeout(LONG, admitted(&pool, "a", 10)).await.unwrap().unwrap();
-        open.commit().await.unwrap();
+    /// A transaction that has read, and goes on after something has happened to its lock.
+    async fn resumed(
+        level: &str,
+        happens: impl AsyncFnOnce(&sqlx::PgPool, &Server),
+    ) -> (Result<(), Error>, i64) {
+        let (server, pool) = pool().await;
+        let held = locks(&server).await.named("x").unwrap().acquire().await.unwrap();
+        let begin = format!("BEGIN ISOLATION LEVEL {level}");
+        let mut tx = pool.begin_with(sqlx::AssertSqlSafe(begin)).await.unwrap();
+        let (seen, fence) = data(&mut tx).await;
+        write(&mut tx, seen + 1, fence).await;
+        happens(&pool, &server).await;
+        let committed = commit(tx, &held).await;
+        (committed, n(&pool).await)
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_snapshot_that_is_too_old_is_refused() {
-        let (_server, pool) = pool().await;
-        let mut tx = pool.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ").await.unwrap();
-        let error = admit_token(&mut tx, &key("a"), token(1)).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Config);
-        assert!(error.to_string().contains("READ COMMITTED"), "{error}");
-        drop(tx);
-        // At SERIALIZABLE the server finds out itself: the second reads what was there before the first.
-        let serializable = "BEGIN ISOLATION LEVEL SERIALIZABLE";
-        admitted(&pool, "a", 10).await.unwrap();
-        let mut old = pool.begin_with(serializable).await.unwrap();
-        admit_token(&mut old, &key("a"), token(10)).await.unwrap();
-        let mut next = pool.begin_with(serializable).await.unwrap();
-        assert_eq!(n(&mut next).await, 0);
-        old.execute("UPDATE data SET n = 1").await.unwrap();
-        old.commit().await.unwrap();
-        let admitted = admit_token(&mut next, &key("a"), token(11)).await;
-        let ended = match admitted {
-            Ok(()) => next.commit().await.map_err(|error| error.to_string()),
-            Err(error) => Err(format!("{error:?}")),
-        };
-        let error = ended.expect_err("violated: a stale read was committed");
-        assert!(error.contains("40001") || error.contains("serialize"), "{error}");
+    async fn a_holder_commits_at_every_level() {
+        for level in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
+            let (committed, n) = resumed(level, async |_, _| {}).await;
+            committed.unwrap();
+            assert_eq!(n, 1, "{level}");
+            // As by a renewal: then the snapshot is too old to tell.
+            let (committed, n) = resumed(level, async |pool, _| {
+                run(pool, "UPDATE distlock SET expires = expires + interval '1 s'").await;
+            })
+            .await;
+            match level {
+                "READ COMMITTED" => committed.unwrap(),
+                _ => {
+                    let error = committed.unwrap_err();
+                    assert!(error.is_retryable(), "{error:?}");
+                }
+            }
+            assert_eq!(n, i64::from(level == "READ COMMITTED"), "{level}");
+        }
+    }
+
+    /// The holder was paused in the middle of its transaction.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn no_level_commits_after_a_later_grant() {
+        for level in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
+            let (committed, n) = resumed(level, async |pool, server| {
+                end_all_leases(pool).await;
+                let next = locks(server).await.named("x").unwrap();
+                next.acquire_timeout(LONG).await.unwrap().release().await.unwrap();
+            })
+            .await;
+            let error = committed.expect_err("violated: it was committed after a later grant");
+            let is_lost = matches!(error.kind(), ErrorKind::Lost(_));
+            assert!(is_lost || level != "READ COMMITTED" && error.is_retryable(), "{error:?}");
+            assert_eq!(n, 0, "{level}");
+        }
+    }
+
+    /// One connection to the server is enough for two clients: none of them keeps it.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_holder_commits_through_a_pooler() {
+        let (server, direct) = pool().await;
+        let pooler = PgBouncer::start(server.address().unwrap(), "transaction", 1).await.unwrap();
+        let url = format!("postgres://postgres@{}/postgres?sslmode=disable", pooler.address());
+        let options: PgConnectOptions = url.parse().unwrap();
+        let options = options.extra_float_digits(None).statement_cache_capacity(0);
+        let here = locks(&server).await;
+        let mut clients = Vec::new();
+        for name in ["a", "b"] {
+            let client = PgPoolOptions::new().max_connections(1).acquire_timeout(LONG);
+            let client = client.connect_with(options.clone()).await.unwrap();
+            clients.push((client, here.named(name).unwrap().acquire().await.unwrap()));
+        }
+        for round in 1..=4 {
+            for (client, held) in &clients {
+                let mut tx = begin(client).await;
+                write(&mut tx, round, round).await;
+                tokio::time::timeout(LONG, commit(tx, held)).await.unwrap().unwrap();
+            }
+            assert_eq!(n(&direct).await, round);
+        }
+        end_all_leases(&direct).await;
+        let next = here.named("other").unwrap().acquire().await.unwrap();
+        let (client, held) = &clients[0];
+        let there = locks(&server).await;
+        let _next = there.named("a").unwrap().acquire_timeout(LONG).await.unwrap();
+        refused(counted_by(client, held).await, &["rolled back"]).unwrap();
+        // What was refused has ended as well.
+        counted_by(client, &next).await.unwrap();
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_commit_needs_two_rights_on_the_locks() {
+        let (server, pool) = pool().await;
+        let held = locks(&server).await.named("x").unwrap().acquire().await.unwrap();
+        run(&pool, "CREATE ROLE app LOGIN; GRANT SELECT, UPDATE ON data TO app").await;
+        let app = connect(&server.url().replace("postgres@", "app@")).await;
+        let error = counted_by(&app, &held).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied);
+        assert!(error.to_string().contains("GRANT SELECT, UPDATE ON distlock"), "{error}");
+        run(&pool, "GRANT SELECT, UPDATE ON distlock TO app").await;
+        counted_by(&app, &held).await.unwrap();
+        // What else the server says against a commit is passed on.
+        run(
+            &pool,
+            "ALTER TABLE data ADD UNIQUE (n) DEFERRABLE INITIALLY DEFERRED; \
+             INSERT INTO data VALUES (2, 0)",
+        )
+        .await;
+        let mut tx = begin(&pool).await;
+        write(&mut tx, 2, 0).await;
+        let error = commit(tx, &held).await.unwrap_err();
+        assert_eq!((error.kind(), error.effect()), (ErrorKind::Store, lock_core::Effect::None));
+        assert!(format!("{error:?}").contains("data_n_key"), "{error:?}");
     }
 
     /// The table is there, and the role may not create tables.
@@ -271,7 +293,7 @@ mod postgres {
         run(&pool, "CREATE ROLE app LOGIN; REVOKE CREATE ON SCHEMA public FROM PUBLIC").await;
         let url = server.url().replace("postgres@", "app@");
         assert_ne!(url, server.url());
-        let app = PgPoolOptions::new().connect(&url).await.unwrap();
+        let app = connect(&url).await;
         let error = admitted(&app, "a", 1).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Denied);
         assert!(error.to_string().contains("GRANT SELECT, INSERT, UPDATE"), "{error}");
@@ -284,57 +306,49 @@ mod postgres {
 }
 
 mod mysql {
-    use super::*;
-    use crate::mysql_common::server;
-    use lock_testkit::servers::MariaDbServer;
-    use sqlx::mysql::MySqlPoolOptions;
+    use crate::fence_scenes::mysql::{Database, end_all_leases};
 
-    type Database = sqlx::MySql;
-    type Server = MariaDbServer;
-    type Transaction = sqlx::Transaction<'static, Database>;
-    const LONG_AGO: &str = "CURRENT_TIMESTAMP - INTERVAL 1 HOUR";
+    const SCHEMA_AND_TABLE: &str = "locks.app_locks";
 
-    async fn start() -> (Server, Pool<Database>) {
-        let server = server().await;
-        let pool = MySqlPoolOptions::new().max_connections(8).acquire_timeout(LONG);
-        let pool = pool.connect(server.url()).await.unwrap();
-        (server, pool)
+    fences!(mysql);
+    checks!(String::into_bytes);
+
+    /// The holder was paused in the middle of its transaction.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn no_level_commits_after_a_later_grant() {
+        for level in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
+            let (server, pool) = pool().await;
+            run(&pool, &format!("SET GLOBAL TRANSACTION ISOLATION LEVEL {level}")).await;
+            let pool = crate::fence_scenes::mysql::connect(server.url()).await;
+            let held = locks(&server).await.named("x").unwrap().acquire().await.unwrap();
+            let mut tx = begin(&pool).await;
+            write(&mut tx, 1, 1).await;
+            // As by a renewal.
+            run(&pool, "UPDATE distlock SET expires = expires + 1").await;
+            commit(tx, &held).await.unwrap();
+            let mut tx = begin(&pool).await;
+            write(&mut tx, 2, 2).await;
+            end_all_leases(&pool).await;
+            let next = locks(&server).await.named("x").unwrap();
+            next.acquire_timeout(LONG).await.unwrap().release().await.unwrap();
+            refused(commit(tx, &held).await, &["rolled back"]).unwrap();
+            assert_eq!(n(&pool).await, 1, "{level}");
+        }
     }
 
-    // At REPEATABLE READ, the server's own level.
-    fences!(start, "BEGIN");
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn transactions_of_one_holder_do_not_wait_for_each_other() {
-        let (_server, pool) = pool().await;
-        admitted(&pool, "a", 10).await.unwrap();
-        let mut open = begin(&pool).await;
-        admit_token(&mut open, &key("a"), token(10)).await.unwrap();
-        tokio::time::timeout(LONG, admitted(&pool, "a", 10)).await.unwrap().unwrap();
-        open.commit().await.unwrap();
+    play! {
+        mysql:
+        transactions_of_one_holder_do_not_wait_for_each_other,
+        no_update_is_lost_at_read_committed,
     }
 }
 
 mod sqlite {
-    use super::*;
-    use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
+    use crate::fence_scenes::sqlite::data;
 
-    type Database = sqlx::Sqlite;
-    type Server = tempfile::TempDir;
-    type Transaction = sqlx::Transaction<'static, Database>;
-    const LONG_AGO: &str = "unixepoch() - 3600";
+    const SCHEMA_AND_TABLE: &str = "main.app_locks";
 
-    async fn start() -> (Server, Pool<Database>) {
-        let folder = tempfile::tempdir().unwrap();
-        let file = SqliteConnectOptions::new().filename(folder.path().join("data.db"));
-        let file = file.create_if_missing(true).busy_timeout(LONG);
-        let pool = SqlitePoolOptions::new().max_connections(8).acquire_timeout(LONG);
-        let pool = pool.connect_with(file).await.unwrap();
-        (folder, pool)
-    }
-
-    fences!(start, "BEGIN IMMEDIATE");
-
+    fences!(sqlite);
     /// A transaction that begins with a read has to be tried again if another has written since.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_snapshot_that_is_too_old_writes_nothing() {
@@ -344,11 +358,11 @@ mod sqlite {
         let mut old = pool.begin().await.unwrap();
         admit_token(&mut old, &key("a"), token(10)).await.unwrap();
         admitted(&pool, "a", 11).await.unwrap();
-        let refused = old.execute("UPDATE data SET n = 10").await;
-        assert!(refused.is_err(), "violated: a holder that was overtaken has written");
+        let written = old.execute("UPDATE data SET n = 10").await;
+        assert!(written.is_err(), "violated: a holder that was overtaken has written");
         drop(old);
         let mut next = pool.begin().await.unwrap();
-        assert_eq!(n(&mut next).await, 0);
+        assert_eq!(data(&mut next).await, (0, 0));
         admitted(&pool, "a", 12).await.unwrap();
         let error = admit_token(&mut next, &key("a"), token(13)).await.unwrap_err();
         assert!(error.is_retryable(), "{error}");

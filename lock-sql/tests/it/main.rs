@@ -4,6 +4,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../fence_scenes/mod.rs"]
+mod fence_scenes;
 #[cfg(all(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod fences;
 #[cfg(all(feature = "sqlite", feature = "postgres", feature = "mysql"))]
