@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::calls::{busy, each_in_turn, is_polled, look, pause, take};
 use super::shared::SharedCall;
-use super::slots::Slots;
+use super::slots::{SlotKeys, Slots};
 use super::{LockPart, guard, rules, settings};
 use crate::keeper::{Client, Patience};
 use crate::mutex::Mutex;
@@ -55,6 +55,7 @@ use crate::{
 #[must_use = "a lock does nothing until it is taken"]
 pub struct RwLock {
     lock: Lock,
+    slot_keys: Arc<SlotKeys>,
     in_use: Arc<ReadersInUse>,
 }
 
@@ -110,7 +111,7 @@ impl Locks {
             .on_backend(store));
         }
         let in_use = self.0.kinds.rw_locks.of(lock.key());
-        Ok(RwLock { lock, in_use })
+        Ok(RwLock { lock, slot_keys: Arc::default(), in_use })
     }
 }
 
@@ -381,17 +382,14 @@ impl RwLock {
     }
 
     async fn new_slot(&self, patience: Patience) -> Result<(u32, LockGuard)> {
-        let (slots, mut all) = (self.slots(), rules::read_slots().collect());
+        let slots = self.slots();
+        let mut others = slots.all.clone().collect();
         let usual = self.in_use.0.lock().number;
-        let first = usual.or_else(|| slots.pick(&mut all)).into_iter().collect();
-        if let Some(taken) = slots.attempt_any(first, patience).await? {
+        let first = usual.or_else(|| slots.pick(&mut others));
+        if let Some(taken) = slots.take_free(first, others.clone(), patience).await? {
             return Ok(taken);
         }
-        let free = slots.look(rules::read_slots(), patience).await?.free;
-        if let Some(taken) = slots.attempt_any(free, patience).await? {
-            return Ok(taken);
-        }
-        match slots.pick(&mut all) {
+        match slots.pick(&mut others) {
             // As many processes read as there are slots.
             Some(slot) if !matches!(patience, Patience::Try) => {
                 Ok((slot, slots.lock(slot)?.take(patience).await?))
@@ -441,7 +439,8 @@ impl RwLock {
     }
 
     fn slots(&self) -> Slots<'_> {
-        Slots { whole: &self.lock, part: LockPart::Slot }
+        let (part, all) = (LockPart::Slot, rules::read_slots());
+        Slots { whole: &self.lock, part, all, keys: &self.slot_keys }
     }
 
     fn gate(&self, writes: bool) -> Result<Lock> {
