@@ -12,8 +12,7 @@
 //! - `hold` — whether a lock is held, decided by the clock; the token that hands it over; `rules` by which it is passed on
 //! - `kinds` — locks that are made of exclusive ones: permits in `semaphore`, readers and writers in `rw_lock`, several
 //!   names in `all`, leaders in `election`; `rules` says how they are made, `part` names what they are made of, `whole` shows it as
-//!   one, `slots` are those
-//!   with numbers, `calls` waits for several at once
+//!   one, `slots` are those with numbers, `calls` waits for several at once, and for a `shared` one several tasks wait
 //! - `blocking` — the same for threads that run no async code
 //! - `in_doubt`, `backoff` — what may still take effect in the store, and pauses
 //! - `clock`, `mutex`, `thread` — time, and the one thread that wakes all sleepers; a mutex without poison; threads of our own

@@ -9,6 +9,7 @@ mod part;
 pub(crate) mod rules;
 mod rw_lock;
 mod semaphore;
+mod shared;
 mod slots;
 mod whole;
 

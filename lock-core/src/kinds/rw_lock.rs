@@ -1,16 +1,17 @@
 //! Readers and writers: many may read at a time, or one may write.
 
-use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::calls::{busy, each_in_turn, is_polled, look, pause, take};
-use super::slots::Slots;
+use super::shared::SharedCall;
+use super::slots::{SlotKeys, Slots};
 use super::{LockPart, guard, rules, settings};
 use crate::keeper::{Client, Patience};
+use crate::mutex::Mutex;
 use crate::{
-    Error, FencingToken, Held, Lock, LockGuard, LockState, Locks, LostReason, Released, Result,
-    Seen, blocking,
+    ClockInstant, Error, FencingToken, Held, Lock, LockGuard, LockState, Locks, LostReason,
+    Released, Result, Seen, blocking,
 };
 
 /// Many may read at a time, or one may write, from [`Locks::rw_lock`](crate::Locks::rw_lock). Cheap to
@@ -54,24 +55,30 @@ use crate::{
 #[must_use = "a lock does nothing until it is taken"]
 pub struct RwLock {
     lock: Lock,
+    slot_keys: Arc<SlotKeys>,
     in_use: Arc<ReadersInUse>,
 }
 
 settings!(RwLock);
 
-/// The slot in which the tasks of one process read one name. Locked by the one that takes it, for the others to join.
+/// The slot in which the tasks of one process read one name.
 #[derive(Debug, Default)]
-pub(super) struct ReadersInUse(tokio::sync::Mutex<LastSlot>);
-
-/// What the first reader has not finished is begun anew by the next one.
-impl UnwindSafe for ReadersInUse {}
-impl RefUnwindSafe for ReadersInUse {}
+pub(super) struct ReadersInUse(Mutex<LastSlot>);
 
 #[derive(Debug, Default)]
 struct LastSlot {
     hold: Weak<ReadSlot>,
+    /// The next one.
+    taking: Weak<SlotInTaking>,
     /// It is tried first the next time, so processes keep to different ones.
     number: Option<u32>,
+}
+
+/// A slot that is being taken, for all tasks of this process that want it.
+struct SlotInTaking {
+    call: SharedCall<Arc<ReadSlot>>,
+    /// Its settings.
+    lock: Lock,
 }
 
 /// What a look at the gate shows a reader.
@@ -104,7 +111,7 @@ impl Locks {
             .on_backend(store));
         }
         let in_use = self.0.kinds.rw_locks.of(lock.key());
-        Ok(RwLock { lock, in_use })
+        Ok(RwLock { lock, slot_keys: Arc::default(), in_use })
     }
 }
 
@@ -324,40 +331,68 @@ impl RwLock {
     async fn slot(&self, patience: Patience) -> Result<Arc<ReadSlot>> {
         let Client { clock, .. } = self.client();
         let deadline = patience.deadline(clock.now(), self.client().call_limit());
-        let mut last = tokio::select! {
-            biased;
-            last = self.in_use.0.lock() => last,
-            () = clock.sleep_until(deadline) => return Err(busy()),
-        };
-        if let Some(slot) = last.hold.upgrade()
-            && slot.guard.state() == LockState::Secure
-            && slot.lock.is_kept_as(&self.lock)
-        {
-            return Ok(slot);
+        loop {
+            let (taking, is_own) = {
+                let mut last = self.in_use.0.lock();
+                if let Some(slot) = last.hold.upgrade()
+                    && slot.guard.state() == LockState::Secure
+                    && slot.lock.is_kept_as(&self.lock)
+                {
+                    return Ok(slot);
+                }
+                match last.taking.upgrade() {
+                    Some(taking)
+                        if !taking.call.is_over() && taking.lock.is_kept_as(&self.lock) =>
+                    {
+                        (taking, false)
+                    }
+                    _ => {
+                        let taking = self.take_for_all(patience)?;
+                        last.taking = Arc::downgrade(&taking);
+                        (taking, true)
+                    }
+                }
+            };
+            // Its own ends in time by itself, and says more.
+            let limit = if is_own { ClockInstant::FAR_FUTURE } else { deadline };
+            let taken = tokio::select! {
+                biased;
+                taken = taking.call.outcome() => taken,
+                () = clock.sleep_until(limit) => return Err(busy()),
+            };
+            match taken {
+                Ok(Some(slot)) => return Ok(slot),
+                Err(error) if is_own => return Err(error),
+                // Another task has taken it, or has failed with less patience.
+                Ok(None) | Err(_) => {}
+            }
         }
-        let guard = self.new_slot(&mut last.number, patience).await?;
-        let slot = Arc::new(ReadSlot { guard, lock: self.lock.clone() });
-        last.hold = Arc::downgrade(&slot);
-        Ok(slot)
     }
 
-    async fn new_slot(&self, usual: &mut Option<u32>, patience: Patience) -> Result<LockGuard> {
-        let (slots, mut all) = (self.slots(), rules::read_slots().collect());
-        let first = usual.or_else(|| slots.pick(&mut all));
-        let first = first.into_iter().collect();
-        let mut taken = slots.attempt_any(first, patience).await?;
-        if taken.is_none() {
-            let free = slots.look(rules::read_slots(), patience).await?.free;
-            taken = slots.attempt_any(free, patience).await?;
+    fn take_for_all(&self, patience: Patience) -> Result<Arc<SlotInTaking>> {
+        let (this, lock) = (self.clone(), self.lock.clone());
+        let steps = async move {
+            let (number, guard) = this.new_slot(patience).await?;
+            let slot = Arc::new(ReadSlot { guard, lock: this.lock });
+            let mut last = this.in_use.0.lock();
+            (last.hold, last.number) = (Arc::downgrade(&slot), Some(number));
+            Ok(slot)
+        };
+        Ok(Arc::new(SlotInTaking { call: SharedCall::new(self.client().home()?, steps), lock }))
+    }
+
+    async fn new_slot(&self, patience: Patience) -> Result<(u32, LockGuard)> {
+        let slots = self.slots();
+        let mut others = slots.all.clone().collect();
+        let usual = self.in_use.0.lock().number;
+        let first = usual.or_else(|| slots.pick(&mut others));
+        if let Some(taken) = slots.take_free(first, others.clone(), patience).await? {
+            return Ok(taken);
         }
-        if let Some((slot, guard)) = taken {
-            *usual = Some(slot);
-            return Ok(guard);
-        }
-        match slots.pick(&mut all) {
+        match slots.pick(&mut others) {
             // As many processes read as there are slots.
             Some(slot) if !matches!(patience, Patience::Try) => {
-                slots.lock(slot)?.take(patience).await
+                Ok((slot, slots.lock(slot)?.take(patience).await?))
             }
             _ => Err(busy()),
         }
@@ -404,7 +439,8 @@ impl RwLock {
     }
 
     fn slots(&self) -> Slots<'_> {
-        Slots { whole: &self.lock, part: LockPart::Slot }
+        let (part, all) = (LockPart::Slot, rules::read_slots());
+        Slots { whole: &self.lock, part, all, keys: &self.slot_keys }
     }
 
     fn gate(&self, writes: bool) -> Result<Lock> {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::calls::{busy, first_of, is_polled, pause, take};
-use super::slots::Slots;
+use super::slots::{SlotKeys, Slots};
 use super::{LockPart, guard, rules, settings};
 use crate::keeper::{Client, Patience};
 use crate::mutex::Mutex;
@@ -55,6 +55,7 @@ use crate::{Error, ErrorKind, Held, Lock, LockGuard, Locks, Released, Result, bl
 pub struct Semaphore {
     lock: Lock,
     permits: u32,
+    slot_keys: Arc<SlotKeys>,
     in_use: Arc<PermitsInUse>,
 }
 
@@ -87,7 +88,7 @@ impl Locks {
         }
         let lock = self.whole(name)?;
         let in_use = self.0.kinds.semaphores.of(lock.key());
-        Ok(Semaphore { lock, permits, in_use })
+        Ok(Semaphore { lock, permits, slot_keys: Arc::default(), in_use })
     }
 }
 
@@ -236,29 +237,21 @@ impl Semaphore {
     /// A permit that nobody has, without waiting for one.
     async fn free_one(&self, patience: Patience) -> Result<Option<Permit>> {
         let (slots, mut others) = (self.slots(), self.slots_of_others());
-        let first = slots.pick(&mut others).into_iter().collect();
-        let mut taken = slots.attempt_any(first, patience).await?;
-        if taken.is_none() && !others.is_empty() {
-            if self.client().capabilities.look {
-                others = slots.look(others, patience).await?.free;
-            } else if !matches!(patience, Patience::Try) {
-                return Ok(None);
-            }
-            taken = slots.attempt_any(others, patience).await?;
-        }
+        let first = slots.pick(&mut others);
+        let taken = slots.take_free(first, others, patience).await?;
         Ok(taken.map(|taken| self.permit(taken)))
     }
 
     /// Waits for the next permit that is free.
     async fn next_one(&self, patience: Patience) -> Result<Permit> {
-        let (slots, all) = (self.slots(), rules::permits(self.permits));
+        let slots = self.slots();
         if !is_polled(self.client()) {
-            let (at, guard) = first_of(&slots.locks(all.clone())?, patience).await?;
+            let (at, guard) = first_of(&slots.locks(slots.all.clone())?, patience).await?;
             return Ok(self.permit((u32::try_from(at).unwrap_or(u32::MAX), guard)));
         }
         for looks in 1.. {
-            let free = slots.look(all.clone(), patience).await?.free;
-            if let Some(taken) = slots.attempt_any(free, patience).await? {
+            let taken = slots.take_free(None, slots.all.clone().collect(), patience).await?;
+            if let Some(taken) = taken {
                 return Ok(self.permit(taken));
             }
             pause(self.client(), patience, looks).await?;
@@ -281,7 +274,8 @@ impl Semaphore {
     }
 
     fn slots(&self) -> Slots<'_> {
-        Slots { whole: &self.lock, part: LockPart::Permit }
+        let (part, all) = (LockPart::Permit, rules::permits(self.permits));
+        Slots { whole: &self.lock, part, all, keys: &self.slot_keys }
     }
 
     fn turnstile(&self) -> Result<Lock> {

@@ -1,8 +1,11 @@
 //! Readers and writers: never both, neither starves, and nothing is left behind.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
 
 use lock_core::memory::MemoryBackend;
 use lock_core::testing::TokioClock;
@@ -275,6 +278,117 @@ async fn a_call_that_is_dropped_anywhere_leaves_nothing() {
                 assert_eq!(left, [], "{theirs:?} {writes}, dropped after {polls}");
             }
         }
+    }
+}
+
+/// Polls `call` so often, whether it is woken or not, with a turn for all others after each.
+async fn poll_turns<T>(polls: u32, call: &mut Pin<Box<impl Future<Output = T>>>) -> Option<T> {
+    for _ in 0..polls {
+        if let Poll::Ready(value) = call.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return Some(value);
+        }
+        tokio::task::yield_now().await;
+    }
+    None
+}
+
+/// Nobody polls it any more, and nobody drops it.
+#[tokio::test(start_paused = true)]
+async fn a_read_that_is_left_alone_stops_no_other() {
+    for store in stores() {
+        for polls in 1..30 {
+            let (store, locks, _) = virtual_locks(store.clone().stepwise());
+            let prices = locks.rw_lock("prices").unwrap();
+            let mut alone = Box::pin(prices.read());
+            if poll_turns(polls, &mut alone).await.is_some() {
+                assert!(polls > 2, "a store that is stepwise answers at once");
+                break;
+            }
+            let begun = tokio::time::Instant::now();
+            let read = tokio::time::timeout(5 * SECOND, prices.read()).await;
+            let read = read.expect("a read waits for one that nobody polls").unwrap();
+            assert!(begun.elapsed() < SECOND, "{:?}, after {polls}", begun.elapsed());
+            tokio::time::sleep(100 * SECOND).await;
+            assert_eq!(read.check().await.unwrap(), LockState::Secure);
+            read.release().await.unwrap();
+            // It may have left an answer unread for too long.
+            drop(alone.await);
+            tokio::time::sleep(SECOND).await;
+            assert_eq!(locks.list("").await.unwrap(), [], "after {polls}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_that_is_left_alone_with_its_request_has_nothing() {
+    for store in stores() {
+        let (store, locks, clock) = virtual_locks(store.stepwise());
+        let prices = locks.rw_lock("prices").unwrap();
+        store.delay_next(100 * MS);
+        let mut alone = Box::pin(prices.read());
+        assert!(poll_turns(1, &mut alone).await.is_none());
+        let read = tokio::time::timeout(5 * SECOND, prices.read()).await;
+        let read = read.expect("a read waits for one that nobody polls").unwrap();
+        let theirs = another(&store, clock).rw_lock("prices").unwrap();
+        assert!(theirs.try_write().await.unwrap().is_none());
+        read.release().await.unwrap();
+        let write = theirs.try_write().await.unwrap().expect("nobody reads");
+        write.release().await.unwrap();
+        alone.await.unwrap().release().await.unwrap();
+        assert_eq!(locks.list("").await.unwrap(), []);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_that_is_dropped_leaves_its_slot_to_the_next() {
+    for store in stores() {
+        let (store, locks, _) = virtual_locks(store.stepwise());
+        let prices = locks.rw_lock("prices").unwrap();
+        store.delay_next(100 * MS);
+        let mut dropped = Box::pin(prices.read());
+        assert!(poll_turns(1, &mut dropped).await.is_none());
+        let (begun, before) = (tokio::time::Instant::now(), store.requests());
+        let mut waits = Box::pin(prices.read());
+        assert!(poll_turns(1, &mut waits).await.is_none());
+        drop(dropped);
+        let read = tokio::time::timeout(5 * SECOND, waits).await;
+        let read = read.expect("a read waits for one that was dropped").unwrap();
+        assert!(begun.elapsed() < SECOND, "{:?}", begun.elapsed());
+        assert!(store.requests() - before < 6, "it has taken over what was under way");
+        let slots = locks.list("prices~~r").await.unwrap();
+        assert_eq!(slots.len(), 1, "one slot for both: {slots:?}");
+        read.release().await.unwrap();
+        // With the last of those who wait the slot is given up.
+        store.delay_next(100 * MS);
+        let mut both = [Box::pin(prices.read()), Box::pin(prices.read())];
+        for read in &mut both {
+            assert!(poll_turns(1, read).await.is_none());
+        }
+        drop(both);
+        tokio::time::sleep(SECOND).await;
+        assert_eq!(locks.list("").await.unwrap(), []);
+    }
+}
+
+/// Whoever has begun to take the slot for all may have less patience than the others.
+#[tokio::test(start_paused = true)]
+async fn a_read_outlasts_the_failure_of_another_one() {
+    for store in stores() {
+        let (store, locks, _) = virtual_locks(store);
+        let prices = locks.rw_lock("prices").unwrap();
+        store.refuse();
+        let tries = tokio::spawn({
+            let prices = prices.clone();
+            async move { prices.read_timeout(500 * MS).await }
+        });
+        tokio::time::sleep(MS).await;
+        let waits = tokio::spawn(async move { prices.read().await });
+        assert_eq!(tries.await.unwrap().unwrap_err().kind(), ErrorKind::Unavailable);
+        tokio::time::sleep(3 * SECOND).await;
+        assert!(!waits.is_finished());
+        store.heal();
+        let read = tokio::time::timeout(10 * SECOND, waits).await.expect("the store is back");
+        read.unwrap().unwrap().release().await.unwrap();
     }
 }
 

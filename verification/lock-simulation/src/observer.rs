@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use lock_core::kinds::HeldSet;
 use lock_core::{ClaimRequest, FencingToken, Held, LockKey, LockState, OwnerId};
+use tokio::runtime::{Handle, Id};
 
 use crate::choices::Scenario;
 use crate::order::Order;
 use crate::property::{Property, Violation};
 use crate::sharing::{Share, Sharers, Wish};
 use crate::store::Holder;
-use crate::world::{Current, Time, World, nanos};
+use crate::world::{Time, World, nanos};
 
 /// How long a lock that is waited for may lie idle when there are no faults: a few ways to the
 /// store, or the longest pause between two polls.
@@ -67,7 +68,9 @@ pub struct Counts {
 struct MadeClaim {
     owner: OwnerId,
     process: usize,
-    by: Current,
+    task: Option<usize>,
+    /// On which its keeper goes on, whoever polls it.
+    runtime: Option<Id>,
 }
 
 /// What says whether a hold is believed in.
@@ -151,13 +154,13 @@ impl Observer {
 
     /// The task that is being polled begins to wait.
     pub(crate) fn waits(&self, key: &LockKey) {
-        let task = self.world.current().task;
+        let task = self.world.task();
         self.state().waiting.entry(key.clone()).or_default().extend(task);
     }
 
     /// It no longer waits.
     pub(crate) fn waits_no_longer(&self, key: &LockKey) {
-        let (task, mut state) = (self.world.current().task, self.state());
+        let (task, mut state) = (self.world.task(), self.state());
         if let Some((waiting, task)) = state.waiting.get_mut(key).zip(task) {
             waiting.remove(&task);
         }
@@ -165,13 +168,13 @@ impl Observer {
 
     /// The call of the task that is being polled is neither polled nor dropped from now on.
     pub(crate) fn is_left_alone(&self) {
-        let task = self.world.current().task;
+        let task = self.world.task();
         self.state().alone.extend(task);
     }
 
     /// Somebody is back to poll or drop it.
     pub(crate) fn is_not_alone(&self) {
-        if let Some(task) = self.world.current().task {
+        if let Some(task) = self.world.task() {
             self.state().alone.remove(&task);
         }
     }
@@ -244,7 +247,7 @@ impl Observer {
 
     /// A task begins to wait for its share of a name.
     pub(crate) fn waits_for_share(&self, key: &LockKey, wish: Wish) {
-        let (task, mut state) = (self.world.current().task, self.state());
+        let (task, mut state) = (self.world.task(), self.state());
         state.sharers.waits(key, wish);
         if let Some(task) = task {
             state.order.begins(task, key);
@@ -253,7 +256,7 @@ impl Observer {
 
     /// It no longer waits.
     pub(crate) fn waits_for_no_share(&self, key: &LockKey, wish: Wish) {
-        let (task, mut state) = (self.world.current().task, self.state());
+        let (task, mut state) = (self.world.task(), self.state());
         state.sharers.waits_no_longer(key, wish);
         if let Some(task) = task {
             state.order.ends(task);
@@ -262,7 +265,7 @@ impl Observer {
 
     /// The call of the task that is being polled has brought a read.
     pub(crate) fn reads(&self) {
-        let task = self.world.current().task;
+        let task = self.world.task();
         let read = task.map_or(Ok(()), |task| self.state().order.reads(task));
         self.judged(read);
     }
@@ -297,20 +300,21 @@ impl Observer {
     }
 
     pub(crate) fn claimed(&self, request: &ClaimRequest, process: usize, is_safe: bool) {
-        let (by, owner) = (self.world.current(), request.owner);
+        let (task, owner) = (self.world.task(), request.owner);
+        let runtime = Handle::try_current().ok().map(|handle| handle.id());
         let mut state = self.state();
-        state.claims.push(MadeClaim { owner, process, by });
-        let Some(task) = by.task else { return };
+        state.claims.push(MadeClaim { owner, process, task, runtime });
+        let Some(task) = task else { return };
         let claimed = state.order.claims(task, process, request, is_safe);
         drop(state);
         self.judged(claimed);
     }
 
     /// The processes and the runtimes on which this owner was.
-    pub(crate) fn places_of(&self, owner: OwnerId) -> Vec<(usize, usize)> {
+    pub(crate) fn places_of(&self, owner: OwnerId) -> Vec<(usize, Option<Id>)> {
         let state = self.state();
         let claims = state.claims.iter().filter(|claim| claim.owner == owner);
-        claims.map(|claim| (claim.process, claim.by.runtime)).collect()
+        claims.map(|claim| (claim.process, claim.runtime)).collect()
     }
 
     pub(crate) fn counts(&self) -> Counts {
@@ -383,6 +387,6 @@ impl State {
 
     /// The last claim of a task.
     fn claim_of(&self, task: usize) -> Option<&MadeClaim> {
-        self.claims.iter().rfind(|claim| claim.by.task == Some(task))
+        self.claims.iter().rfind(|claim| claim.task == Some(task))
     }
 }

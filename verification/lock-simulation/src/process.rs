@@ -9,7 +9,7 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use lock_core::{Clock, ClockInstant, Error, Locks, Result, Rng, Sleep};
-use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::runtime::{Builder, Handle, Id, Runtime};
 
 use crate::property::Variant;
 use crate::store::backend::Backend;
@@ -117,6 +117,7 @@ impl Rng for Owners {
 
 #[derive(Debug)]
 pub(crate) struct Driven {
+    pub(crate) id: Id,
     /// `None` once it has ended.
     runtime: Option<Runtime>,
     idle: Arc<Idle>,
@@ -143,7 +144,8 @@ impl Driven {
                 }
             })
             .build()?;
-        Ok(Self { runtime: Some(runtime), idle, stands_until: 0, is_stirred: false })
+        let id = runtime.handle().id();
+        Ok(Self { id, runtime: Some(runtime), idle, stands_until: 0, is_stirred: false })
     }
 
     pub(crate) fn handle(&self) -> Option<Handle> {

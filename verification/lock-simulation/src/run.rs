@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use lock_core::{Error, ErrorKind, Result};
+use tokio::runtime::{Handle, Id};
 
 use crate::choices::{Choices, Decisions, Scenario};
 use crate::crowd::{self, CROWD};
@@ -20,7 +21,7 @@ use crate::sharer;
 use crate::store::Kind;
 use crate::store::network::{LONGEST_TTL, Network};
 use crate::user::User;
-use crate::world::{Current, Time, World, nanos};
+use crate::world::{Time, World, nanos};
 
 /// A run that takes more steps than this does not end.
 const MOST_STEPS: usize = 200_000;
@@ -253,7 +254,7 @@ impl Run {
             Next::Due => self.world.step(),
             Next::Task(at) => self.poll(at),
             Next::Runtime(at) => {
-                self.world.set_current(Current { runtime: at, task: None });
+                self.world.set_task(None);
                 self.runtimes[at].is_stirred = false;
                 self.runtimes[at].drive();
                 let activity = self.world.activity();
@@ -270,11 +271,11 @@ impl Run {
 
     fn poll(&mut self, at: usize) {
         let task = &mut self.tasks[at];
-        self.world.set_current(Current { runtime: task.runtime, task: Some(at) });
+        self.world.set_task(Some(at));
         task.ready.is_set.store(false, Relaxed);
         // On a runtime that has ended a keeper cannot be spawned: its task is gone at once.
         let handle = self.runtimes[task.runtime].handle();
-        let _inside = handle.as_ref().map(tokio::runtime::Handle::enter);
+        let _inside = handle.as_ref().map(Handle::enter);
         let waker = Waker::from(Arc::clone(&task.ready));
         if let Some(future) = &mut task.future
             && let Poll::Ready(()) = future.as_mut().poll(&mut Context::from_waker(&waker))
@@ -349,13 +350,16 @@ impl Run {
 
     /// Everything was given up, so nothing is in the store but what belonged to something that ended.
     fn look_for_leftovers(&self) {
-        let ended = |runtime: usize| {
-            self.runtimes[runtime].has_ended()
-                || self.processes[self.process_of[runtime]].is_closed()
+        let ended = |id: Option<Id>| {
+            let mut runtimes = self.runtimes.iter().zip(&self.process_of);
+            runtimes.any(|(runtime, process)| {
+                Some(runtime.id) == id
+                    && (runtime.has_ended() || self.processes[*process].is_closed())
+            })
         };
         let observer = self.network.observer();
         // A hold that is passed on goes to any runtime of its process.
-        let may_have_ended = |(process, runtime): (usize, usize)| {
+        let may_have_ended = |(process, runtime): (usize, Option<Id>)| {
             let passes_on = self.world.has(Scenario::COHORTS);
             ended(runtime) || passes_on && self.processes[process].has_lost_a_runtime()
         };

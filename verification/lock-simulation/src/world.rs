@@ -39,17 +39,10 @@ struct State {
     /// Changed by everything that may make a task ready.
     activity: u64,
     is_healed: bool,
-    /// What is being polled.
-    current: Current,
+    /// The task of a user that is being polled.
+    task: Option<usize>,
     violation: Option<Violation>,
     story: Vec<String>,
-}
-
-/// The task of a user, or a runtime on which keepers go on.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Current {
-    pub(crate) runtime: usize,
-    pub(crate) task: Option<usize>,
 }
 
 /// When something is due. Among what is due at the same time the second number decides, which is a
@@ -76,7 +69,7 @@ impl World {
             next_id: 0,
             activity: 0,
             is_healed: false,
-            current: Current::default(),
+            task: None,
             violation: None,
             story: Vec::new(),
         };
@@ -144,12 +137,13 @@ impl World {
         self.state().activity
     }
 
-    pub(crate) fn set_current(&self, current: Current) {
-        self.state().current = current;
+    /// Says that this task of a user is polled from now on, or a runtime on which keepers go on.
+    pub(crate) fn set_task(&self, task: Option<usize>) {
+        self.state().task = task;
     }
 
-    pub(crate) fn current(&self) -> Current {
-        self.state().current
+    pub(crate) fn task(&self) -> Option<usize> {
+        self.state().task
     }
 
     /// Says what happens, if anybody wants to know.
