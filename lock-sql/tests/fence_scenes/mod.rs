@@ -133,47 +133,63 @@ macro_rules! scenes {
             Ok(())
         }
 
-        /// Writes one more than it has read; answers whether it was admitted. An error if a later holder was before.
-        async fn count(pool: Pool<Database>, fence: u64) -> Result<bool, String> {
-            loop {
-                let mut tx = begin(&pool).await;
-                match admit_token(&mut tx, &key("a"), token(fence)).await {
-                    Ok(()) => {}
-                    Err(error) if error.is_retryable() => continue,
-                    Err(error) => return refused(Err(error), &[]).map(|()| false),
+        /// Writes one more than it has read, when all have begun; answers whether it was admitted. An error if a
+        /// later holder was before.
+        async fn count(
+            pool: Pool<Database>,
+            name: String,
+            fence: u64,
+            all: Arc<Barrier>,
+        ) -> Result<bool, String> {
+            let mut tx = begin(&pool).await;
+            all.wait().await;
+            while let Err(error) = admit_token(&mut tx, &key(&name), token(fence)).await {
+                if !error.is_retryable() {
+                    return refused(Err(error), &[]).map(|()| false);
                 }
-                let (seen, by) = data(&mut tx).await;
-                let fence = i64::try_from(fence).unwrap();
-                if by > fence {
-                    return Err(format!("violated: {fence} is admitted after {by}"));
-                }
-                tokio::time::sleep(Duration::from_millis(3)).await;
-                write(&mut tx, seen + 1, fence).await;
-                tx.commit().await.unwrap();
-                return Ok(true);
+                drop(tx);
+                tx = begin(&pool).await;
             }
+            let (seen, by) = data(&mut tx).await;
+            let fence = i64::try_from(fence).unwrap();
+            if by > fence {
+                return Err(format!("violated: {fence} is admitted after {by}"));
+            }
+            tokio::time::sleep(Duration::from_millis(3)).await;
+            write(&mut tx, seen + 1, fence).await;
+            tx.commit().await.unwrap();
+            Ok(true)
         }
 
         /// In any order, each of them reads and writes as if alone, or not at all.
         pub(crate) async fn no_update_of_a_holder_is_lost() -> Scene {
             let (_server, pool) = pool().await;
-            counted(&pool).await
+            // Each number once, not in order.
+            let fences: Vec<u64> = (1..=32).map(|number| 1 + number * 19 % 32).collect();
+            counted(&pool, "a", &fences, 1).await?;
+            refused(admitted(&pool, "a", 31).await, &["32"])
         }
 
-        async fn counted(pool: &Pool<Database>) -> Scene {
-            // Each number once, not in order.
-            let mut holders = JoinSet::new();
-            for number in 1..=32 {
-                holders.spawn(count(pool.clone(), 1 + number * 19 % 32));
+        /// `together`: how many begin before the first of them presents its token.
+        async fn counted(
+            pool: &Pool<Database>,
+            name: &str,
+            fences: &[u64],
+            together: usize,
+        ) -> Scene {
+            let (before, _) = data(&mut begin(pool).await).await;
+            let (mut holders, all) = (JoinSet::new(), Arc::new(Barrier::new(together)));
+            for fence in fences {
+                holders.spawn(count(pool.clone(), name.to_owned(), *fence, Arc::clone(&all)));
             }
             let done = tokio::time::timeout(LONG, holders.join_all()).await.unwrap();
             let done: Vec<bool> = done.into_iter().collect::<Result<_, _>>()?;
             let admitted = done.iter().filter(|done| **done).count();
-            let (n, _) = data(&mut begin(pool).await).await;
-            if n != i64::try_from(admitted).unwrap() {
-                return Err(format!("violated: {admitted} were admitted, and have counted {n}"));
+            let counted = data(&mut begin(pool).await).await.0 - before;
+            if counted != i64::try_from(admitted).unwrap() {
+                return Err(format!("violated: {admitted} have counted {counted}"));
             }
-            refused(self::admitted(pool, "a", 31).await, &["32"])
+            Ok(())
         }
 
         pub(crate) async fn old_tokens_can_be_forgotten() -> Scene {

@@ -1,5 +1,6 @@
 //! Where the data are in MariaDB.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{Error, Held, Locks};
@@ -7,6 +8,7 @@ use lock_sql::fence::{admit_token, commit, create_table, forget};
 use lock_testkit::servers::MariaDbServer;
 use sqlx::mysql::MySqlPoolOptions;
 use sqlx::{AssertSqlSafe, Executor, Pool, Row};
+use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
 use super::{LONG, Scene, key, refused, token};
@@ -48,10 +50,14 @@ by_name! {
     no_update_is_lost_at_read_committed,
 }
 
-/// Here nothing keeps two from finding that there is no row.
+/// Here nothing keeps several from finding that there is no row.
 pub(crate) async fn no_update_is_lost_at_read_committed() -> Scene {
     let (server, first) = pool().await;
     run(&first, "SET GLOBAL TRANSACTION ISOLATION LEVEL READ COMMITTED").await;
     let pool = connect(server.url()).await;
-    counted(&pool).await
+    for round in 1..=20 {
+        let fences: Vec<u64> = (0..8).map(|number| 10 * round + number * 3 % 8).collect();
+        counted(&pool, &format!("name{round}"), &fences, fences.len()).await?;
+    }
+    Ok(())
 }

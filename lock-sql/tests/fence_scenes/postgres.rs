@@ -1,5 +1,6 @@
 //! Where the data are in PostgreSQL.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{Error, ErrorKind, Held, Locks};
@@ -7,6 +8,7 @@ use lock_sql::fence::{admit_token, commit, create_table, forget};
 use lock_testkit::servers::PostgresServer;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{AssertSqlSafe, Executor, Pool, Row};
+use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
 use super::{LONG, Scene, key, refused, token};

@@ -1,11 +1,13 @@
 //! Where the data are in an SQLite file.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{Error, Held, Locks};
 use lock_sql::fence::{admit_token, commit, create_table, forget};
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
 use sqlx::{AssertSqlSafe, Executor, Pool, Row};
+use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
 use super::{LONG, Scene, key, refused, token};

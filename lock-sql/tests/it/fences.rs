@@ -112,7 +112,7 @@ macro_rules! fences {
             // There is none of the usual name, and then one that does not know of this hold.
             let error = counted_by(&pool, &held).await.unwrap_err();
             assert!(error.to_string().contains("distlock"), "{error}");
-            locks(&server).await.named("x").unwrap().acquire().await.unwrap();
+            let _same = locks(&server).await.named("x").unwrap().acquire().await.unwrap();
             refused(counted_by(&pool, &held).await, &["table distlock"]).unwrap();
             assert_eq!(n(&pool).await, 0);
         }
