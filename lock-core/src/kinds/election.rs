@@ -238,7 +238,7 @@ impl Election {
             let error = match self.campaign(value.as_ref()).await {
                 Ok(leadership) => {
                     let begun = client.clock.now();
-                    let lost = match leadership.guard.run(&mut body).await {
+                    let lost = match rules::lead(leadership.guard, &mut body).await {
                         Ok(value) => return Ok(value),
                         Err(lost) => lost,
                     };
@@ -393,7 +393,7 @@ impl Leadership {
     ///
     /// [`Lost`](crate::ErrorKind::Lost) if it no longer leads.
     pub fn term(&self) -> Result<FencingToken> {
-        self.guard.token()
+        rules::term_of(&self.guard)
     }
 
     /// What others see of it.
@@ -422,7 +422,7 @@ impl Leadership {
     /// Cancel-safe: it resigns in the background.
     pub async fn resign(self) -> Result<Released> {
         let client = Arc::clone(self.guard.client());
-        let released = self.guard.release().await;
+        let released = rules::resign(self.guard).await;
         *self.resigned.lock() = Some(client.clock.now());
         released
     }
@@ -570,7 +570,7 @@ impl Observer {
     /// Takes an answer to a look that was sent then; returns what it changes.
     fn see(&mut self, sent: ClockInstant, leader: Option<Leader>) -> Option<Observation> {
         let term = leader.as_ref().and_then(|leader| leader.term);
-        if term.is_some() && term < self.last_term {
+        if rules::is_past(term, self.last_term) {
             return None;
         }
         self.last_term = self.last_term.max(term);

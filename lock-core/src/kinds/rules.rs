@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::{FencingToken, Held, Lock, LockGuard, LockKey, LostReason};
+use crate::{FencingToken, Held, Lock, LockGuard, LockKey, LostReason, Released, Result};
 
 /// How many tasks may pass a part on without the store: none, since others look at the label and the fence with which
 /// it was taken.
@@ -73,4 +73,24 @@ pub(crate) fn in_order(mut locks: Vec<Lock>) -> Vec<Lock> {
 pub(crate) fn first_loss(set: &[Held]) -> Option<(&Held, LostReason)> {
     let lost = set.iter().filter_map(|held| Some((held, held.lost().reason()?)));
     lost.min_by_key(|(held, reason)| (held.valid_until(), *reason == LostReason::Released))
+}
+
+/// The term of whoever leads by this lock.
+pub(crate) fn term_of(leads: &LockGuard) -> Result<FencingToken> {
+    leads.token()
+}
+
+/// Does what is done in one term.
+pub(crate) async fn lead<T>(leads: LockGuard, body: impl AsyncFnOnce(Held) -> T) -> Result<T> {
+    leads.run(body).await
+}
+
+/// Ends a term.
+pub(crate) async fn resign(leads: LockGuard) -> Result<Released> {
+    leads.release().await
+}
+
+/// Whether a look shows a term before the last one.
+pub(crate) fn is_past(term: Option<FencingToken>, last: Option<FencingToken>) -> bool {
+    term.is_some() && term < last
 }

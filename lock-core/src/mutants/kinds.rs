@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::{FencingToken, Held, Lock, LockGuard, LockKey, LostReason};
+use crate::{FencingToken, Held, Lock, LockGuard, LockKey, LostReason, Released, Result};
 
 #[path = "../kinds/rules.rs"]
 mod right;
@@ -38,6 +38,14 @@ pub enum KindMistake {
     CountsDoubles,
     /// A set counts as held while its first lock does.
     OneLossIsNone,
+    /// The term of a leader is not the fence by which others know it.
+    TermIsNoFence,
+    /// A leader goes on after the loss of its term, up to the end of its work.
+    LeadsOn,
+    /// Whoever resigns keeps the lock.
+    KeepsTerms,
+    /// An observer shows a term after a greater one.
+    ShowsPastTerms,
 }
 
 thread_local! {
@@ -120,4 +128,29 @@ pub(crate) fn in_order(mut locks: Vec<Lock>) -> Vec<Lock> {
 pub(crate) fn first_loss(set: &[Held]) -> Option<(&Held, LostReason)> {
     let counted = if makes(KindMistake::OneLossIsNone) { set.len().min(1) } else { set.len() };
     right::first_loss(&set[..counted])
+}
+
+pub(crate) fn term_of(leads: &LockGuard) -> Result<FencingToken> {
+    let term = right::term_of(leads)?;
+    if makes(KindMistake::TermIsNoFence) { FencingToken::new(term.get() + 1) } else { Ok(term) }
+}
+
+pub(crate) async fn lead<T>(leads: LockGuard, body: impl AsyncFnOnce(Held) -> T) -> Result<T> {
+    if makes(KindMistake::LeadsOn) {
+        let done = body(leads.held().clone()).await;
+        return leads.release().await.map(|_| done);
+    }
+    right::lead(leads, body).await
+}
+
+pub(crate) async fn resign(leads: LockGuard) -> Result<Released> {
+    if makes(KindMistake::KeepsTerms) {
+        std::mem::forget(leads);
+        return Ok(Released::Freed);
+    }
+    right::resign(leads).await
+}
+
+pub(crate) fn is_past(term: Option<FencingToken>, last: Option<FencingToken>) -> bool {
+    !makes(KindMistake::ShowsPastTerms) && right::is_past(term, last)
 }

@@ -297,7 +297,7 @@ async fn poll_turns<T>(polls: u32, call: &mut Pin<Box<impl Future<Output = T>>>)
 async fn a_read_that_is_left_alone_stops_no_other() {
     for store in stores() {
         for polls in 1..30 {
-            let (store, locks, _) = virtual_locks(store.clone().stepwise());
+            let (_, locks, _) = virtual_locks(store.clone().stepwise());
             let prices = locks.rw_lock("prices").unwrap();
             let mut alone = Box::pin(prices.read());
             if poll_turns(polls, &mut alone).await.is_some() {

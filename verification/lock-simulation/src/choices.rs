@@ -29,6 +29,10 @@ impl Scenario {
     pub const SETS: Self = Self(32);
     /// The two together.
     pub const SETS_OF_LOCKS: Self = Self(16 | 32);
+    /// Where they would take permits, read and write, and no sets, they campaign, lead, and watch who leads.
+    pub const ELECTIONS: Self = Self(64);
+    /// Elections in place of permits, reads and writes.
+    pub const ELECTIONS_OF_LEADERS: Self = Self(16 | 64);
 
     /// Whether all of the `other` is in it.
     pub fn has(self, other: Self) -> bool {
@@ -39,7 +43,14 @@ impl Scenario {
     fn seeded(seed: u64) -> Self {
         let mut state = !seed;
         let drawn = u16::from_le_bytes([next(&mut state), next(&mut state)]);
-        let all = [Self::COHORTS, Self::LEFT_ALONE, Self::LONG_TTL, Self::KINDS, Self::SETS];
+        let all = [
+            Self::COHORTS,
+            Self::LEFT_ALONE,
+            Self::LONG_TTL,
+            Self::KINDS,
+            Self::SETS,
+            Self::ELECTIONS,
+        ];
         let wanted = (0..).step_by(2).zip(all).filter(|(shift, _)| (drawn >> shift) & 3 == 3);
         wanted.fold(Self::default(), |scenario, (_, one)| scenario | one)
     }

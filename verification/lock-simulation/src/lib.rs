@@ -23,6 +23,7 @@
 //! - `user.rs` — what its tasks do with locks
 //! - `sharer.rs` — what they do with permits, as readers and as writers
 //! - `set.rs` — what they do with sets of locks
+//! - `election.rs` — what they do as candidates, and as those who watch who leads
 //! - `crowd.rs` — what more than a thousand tasks do with one lock
 //! - `store` — the store, the network before it, and the order of the calls that reach it
 //! - `observer.rs` — sees what the store and the users do, and what that breaks
@@ -31,6 +32,7 @@
 
 mod choices;
 mod crowd;
+mod election;
 mod observer;
 mod order;
 mod process;

@@ -29,6 +29,8 @@ pub(crate) struct Observer {
 struct State {
     /// The holder that the store has.
     stored: BTreeMap<LockKey, Holder>,
+    /// Since when.
+    stored_since: BTreeMap<LockKey, Time>,
     holds: Vec<Hold>,
     /// The greatest fence that anybody has got.
     greatest: BTreeMap<LockKey, FencingToken>,
@@ -47,6 +49,8 @@ struct State {
     taken: Vec<(LockKey, Holder)>,
     sharers: Sharers,
     order: Order,
+    /// By which value each leader was known.
+    leaders: BTreeMap<FencingToken, String>,
     counts: Counts,
 }
 
@@ -61,6 +65,8 @@ pub struct Counts {
     pub passes: usize,
     /// It got it after it had been left alone.
     pub after_being_alone: usize,
+    /// It saw who leads.
+    pub observations: usize,
 }
 
 /// Where a claim was made.
@@ -118,6 +124,7 @@ impl Observer {
         if before == holder {
             return;
         }
+        state.stored_since.insert(key.clone(), self.world.now());
         let owner = |holder: Option<Holder>| holder.map(|holder| holder.owner);
         state.order.stored(key, owner(before), owner(holder), self.world.now());
         if let Some(ended) = before.filter(|before| Some(*before) != holder)
@@ -297,6 +304,27 @@ impl Observer {
         if let Err(violation) = state.sharers.granted(held, share, is_stored) {
             self.world.violated(violation);
         }
+    }
+
+    /// Somebody leads in this term by this value, or is shown to do so.
+    pub(crate) fn leads(&self, term: FencingToken, value: &str) {
+        let mut state = self.state();
+        let known = state.leaders.entry(term).or_insert_with(|| value.to_owned());
+        if known != value {
+            let what = format!("term {term} is of {known:?}, and of {value:?}");
+            self.world.violated(Violation::new(Property::Terms, what));
+        }
+    }
+
+    /// A task has been shown who leads.
+    pub(crate) fn observes(&self) {
+        self.state().counts.observations += 1;
+    }
+
+    /// Whether the store has had the same holder since before then.
+    pub(crate) fn is_held_since(&self, key: &LockKey, then: Time) -> bool {
+        let state = self.state();
+        state.stored.contains_key(key) && state.stored_since.get(key).is_some_and(|at| *at < then)
     }
 
     pub(crate) fn claimed(&self, request: &ClaimRequest, process: usize, is_safe: bool) {

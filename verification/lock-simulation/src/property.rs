@@ -20,6 +20,9 @@ pub enum Property {
     /// a later reader, who waits for nobody else. A first waiter that dies stops the others for a moment, and one
     /// that has lost its turn gives up its places.
     Order,
+    /// Whoever watches an election sees no term after a greater one, each value with the term of its leader, and that
+    /// nobody leads only if that is so; and hears of a store that does not answer only if there is one.
+    Terms,
     /// A fence is greater than each that was given before its acquisition began.
     RisingFences,
     /// A hold counts as lost before the store may end it, however late its tasks run.
@@ -124,6 +127,10 @@ pub enum Variant {
     SeesGonePermits,
     /// All claims of a process have the same owner, so that a slot is granted to it twice.
     RepeatsOwners,
+    /// A look shows no leader.
+    SeesNoLeader,
+    /// A look shows a leader with the term of the one before.
+    SeesTermBefore,
     /// A mistake in the core.
     #[cfg(distlock_mutants)]
     Mistake(KindMistake),
@@ -131,13 +138,14 @@ pub enum Variant {
 
 impl Variant {
     /// All of them, what a run must have besides the ordinary to show them, and what each must break.
-    pub const ALL: [(Self, Scenario, &[Property]); 32] = {
+    pub const ALL: [(Self, Scenario, &[Property]); 34] = {
         use Property::{
             LegalCalls, LossInTime, NoLeftovers, NoStarvation, OneHolder, Order, RisingFences,
-            Sharing, ValidNoLonger,
+            Sharing, Terms, ValidNoLonger,
         };
         const ORDINARY: Scenario = Scenario::ORDINARY;
         const KINDS: Scenario = Scenario::KINDS;
+        const ELECTIONS: Scenario = Scenario::ELECTIONS_OF_LEADERS;
         [
             (Self::GrantsTwice, ORDINARY, &[OneHolder]),
             (Self::ForgetsFences, ORDINARY, &[RisingFences]),
@@ -171,20 +179,27 @@ impl Variant {
             (Self::PassingFenceTooHigh, KINDS, &[RisingFences]),
             (Self::SeesGonePermits, KINDS, &[NoStarvation]),
             (Self::RepeatsOwners, KINDS, &[Sharing]),
+            (Self::SeesNoLeader, ELECTIONS, &[Terms]),
+            (Self::SeesTermBefore, ELECTIONS, &[Terms]),
         ]
     };
 
     /// The same of the mistakes in the core, which a build with `--cfg distlock_mutants` can make.
     #[cfg(distlock_mutants)]
-    pub const MISTAKES: [(Self, Scenario, &[Property]); 13] = {
+    pub const MISTAKES: [(Self, Scenario, &[Property]); 17] = {
         use KindMistake::{
-            CountsDoubles, IgnoresLostTurns, LeavesOneOut, LongTurns, MarksWritersAsReaders,
-            OneLossIsNone, OneTooMany, OrderOfCaller, PassesItsOwn, PassesPartsOn,
-            ReadsWithoutGate, TokenOfSlot, WaitsForReaders,
+            CountsDoubles, IgnoresLostTurns, KeepsTerms, LeadsOn, LeavesOneOut, LongTurns,
+            MarksWritersAsReaders, OneLossIsNone, OneTooMany, OrderOfCaller, PassesItsOwn,
+            PassesPartsOn, ReadsWithoutGate, ShowsPastTerms, TermIsNoFence, TokenOfSlot,
+            WaitsForReaders,
         };
-        use Property::{NoStarvation, Order, RisingFences, Sharing, ValidNoLonger};
+        use Property::{
+            NoLeftovers, NoStarvation, OneHolder, Order, RisingFences, Sharing, StoppedWork, Terms,
+            ValidNoLonger,
+        };
         const KINDS: Scenario = Scenario::KINDS;
         const SETS: Scenario = Scenario::SETS_OF_LOCKS;
+        const ELECTIONS: Scenario = Scenario::ELECTIONS_OF_LEADERS;
         [
             (Self::Mistake(PassesPartsOn), KINDS, &[Sharing]),
             (Self::Mistake(LongTurns), KINDS, &[Order]),
@@ -199,6 +214,10 @@ impl Variant {
             (Self::Mistake(OrderOfCaller), SETS, &[NoStarvation]),
             (Self::Mistake(CountsDoubles), SETS, &[NoStarvation]),
             (Self::Mistake(OneLossIsNone), SETS, &[ValidNoLonger]),
+            (Self::Mistake(TermIsNoFence), ELECTIONS, &[Terms]),
+            (Self::Mistake(LeadsOn), ELECTIONS, &[StoppedWork]),
+            (Self::Mistake(KeepsTerms), ELECTIONS, &[NoLeftovers, NoStarvation, OneHolder]),
+            (Self::Mistake(ShowsPastTerms), ELECTIONS, &[Terms]),
         ]
     };
 }

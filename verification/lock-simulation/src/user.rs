@@ -81,8 +81,13 @@ impl User {
             let _ = self.process.locks().close(world.duration(LONGEST_TTL)).await;
         }
         if world.has(Scenario::KINDS) {
-            let sets = world.has(Scenario::SETS);
-            return if sets { self.take_set().await } else { self.share().await };
+            return if world.has(Scenario::SETS) {
+                self.take_set().await
+            } else if world.has(Scenario::ELECTIONS) {
+                self.take_part().await
+            } else {
+                self.share().await
+            };
         }
         let ttl = self.ttl();
         let Ok((lock, is_kept)) = self.lock(ttl) else { return };

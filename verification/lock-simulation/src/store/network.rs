@@ -8,6 +8,7 @@ use std::time::Duration;
 use lock_core::{Error, ErrorKind, LockKey, OwnerId, Result, Seen};
 use tokio::sync::oneshot;
 
+use crate::choices::Scenario;
 use crate::observer::Observer;
 use crate::property::Variant;
 use crate::store::calls::Call;
@@ -40,6 +41,8 @@ struct State {
     cut_until: Vec<Time>,
     /// What some process saw too early, in a wrong variant, and the slots that it had then.
     too_early: BTreeMap<(usize, LockKey), (Vec<OwnerId>, Seen)>,
+    /// The first leader that was seen in an election.
+    first_leader: Option<Seen>,
 }
 
 /// What happens to a request.
@@ -61,8 +64,8 @@ enum Fate {
 impl Network {
     pub(crate) fn new(world: &World, observer: &Observer, kind: Kind, processes: usize) -> Self {
         let store = Store::new(world, kind);
-        let state = State { store, cut_until: vec![0; processes], too_early: BTreeMap::new() };
-        let state = Mutex::new(state);
+        let (cut_until, too_early) = (vec![0; processes], BTreeMap::new());
+        let state = Mutex::new(State { store, cut_until, too_early, first_leader: None });
         Self(Arc::new(Shared { world: world.clone(), observer: observer.clone(), state }))
     }
 
@@ -227,6 +230,9 @@ impl Network {
 
     /// What a process sees in place of what there is.
     fn seen_before(&self, process: usize, key: &LockKey, seen: Seen) -> Seen {
+        if self.world().has(Scenario::ELECTIONS) {
+            return self.leader_of_long_ago(seen);
+        }
         let before = self.state().too_early.get(&(process, key.clone())).cloned();
         if !self.world().is_wrong(Variant::LooksOnce) {
             return before.map_or(seen, |(_, before)| before);
@@ -242,6 +248,17 @@ impl Network {
                 seen
             }
         }
+    }
+
+    /// A look may be answered by a store that has lost what it knew of later leaders.
+    fn leader_of_long_ago(&self, seen: Seen) -> Seen {
+        let mut state = self.state();
+        if state.first_leader.is_none() && matches!(seen, Seen::Held { .. }) {
+            state.first_leader = Some(seen.clone());
+        }
+        let first = state.first_leader.clone();
+        drop(state);
+        first.filter(|_| self.world().fault(16)).unwrap_or(seen)
     }
 
     /// Whether a process has a slot of this name, and keeps it for a while.

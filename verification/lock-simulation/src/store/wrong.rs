@@ -8,7 +8,7 @@ use crate::world::World;
 
 /// What is shown in place of what was `seen`.
 pub(super) fn look(world: &World, key: &LockKey, seen: Seen) -> Seen {
-    let Some((_, part)) = key.name().rsplit_once("~~") else { return seen };
+    let Some((_, part)) = key.name().rsplit_once("~~") else { return look_at_leader(world, seen) };
     let slot = part.strip_prefix('r').and_then(|number| number.parse::<u32>().ok());
     let is_wrong = |variant| world.is_wrong(variant);
     match (slot, seen) {
@@ -46,6 +46,18 @@ pub(super) fn look(world: &World, key: &LockKey, seen: Seen) -> Seen {
             Seen::Free { floor: FencingToken::new(fence.get() + 1).ok() }
         }
         (_, seen) => seen,
+    }
+}
+
+fn look_at_leader(world: &World, seen: Seen) -> Seen {
+    match seen {
+        Seen::Held { fence, .. } if world.is_wrong(Variant::SeesNoLeader) => {
+            Seen::Free { floor: fence }
+        }
+        Seen::Held { fence: Some(fence), label } if world.is_wrong(Variant::SeesTermBefore) => {
+            Seen::Held { fence: FencingToken::new(fence.get() - 1).ok(), label }
+        }
+        seen => seen,
     }
 }
 
