@@ -253,7 +253,7 @@ struct Display {
 
 impl Display {
     fn new(reporter: &Reporter, started: ClockInstant) -> Self {
-        let on_terminal = !reporter.json && !reporter.quiet && std::io::stderr().is_terminal();
+        let on_terminal = !reporter.json && !reporter.quiet && io::stderr().is_terminal();
         let first = started + GRACE;
         Self { started, next_at: first, repeat_at: first, on_terminal, drawn: false }
     }
@@ -277,7 +277,7 @@ impl Display {
         let by = holder.map(|holder| format!(" · held by {}", holder::brief(holder)));
         let text = format!("waiting for {}{}", reporter.name(), by.unwrap_or_default());
         let end = format!(" · {}", stopwatch(waited));
-        writers::to_stderr(format!("\r{}\x1b[K", fit(&text, &end, columns(std::io::stderr()))));
+        writers::to_stderr(format!("\r{}\x1b[K", fit(&text, &end, columns(io::stderr()))));
         self.drawn = true;
     }
 }
