@@ -50,8 +50,8 @@ impl ClaimQueue {
     }
 
     /// Makes our entry, the last one of the queue, and lists the queue right after it unless that `is_long`. The node of
-    /// the lock is made just before, unless that is known. `None` if it is missing, or the nodes above it are: then the
-    /// next attempt makes it.
+    /// the lock is made just before, unless that is known. `None` if it was missing all the same: then the next attempt
+    /// will not be without it.
     pub(super) async fn enter(
         &mut self,
         session: &SharedSession,
