@@ -188,7 +188,10 @@ fn node_in(path: &str, read: Option<zk::MultiReadResult>) -> Reply<Option<NodeRe
 fn no_result(path: &str, read: Option<zk::MultiReadResult>) -> RequestFailure {
     match read {
         Some(zk::MultiReadResult::Error { err }) => reading(path)(err),
-        other => RequestFailure::Unknown(format!("of {path} it read {other:?}")),
+        other => {
+            let why = format!("of {path} it read {other:?}");
+            RequestFailure::Unknown(zk::Error::UnexpectedError(why))
+        }
     }
 }
 
