@@ -81,7 +81,7 @@ async fn requests_a_second(store: Networked, outage: Manner) -> (Networked, f64)
 }
 
 /// On a machine that starts six kinds of servers at once, a server may not answer in time at first.
-async fn at_last<T>(ask: impl AsyncFn() -> distlock::Result<T>) -> T {
+async fn at_last<T, F: Future<Output = distlock::Result<T>>>(ask: impl Fn() -> F) -> T {
     let start = Instant::now();
     loop {
         match ask().await {
