@@ -176,7 +176,7 @@ impl Client {
 
 /// Within this time each contender gets a lock, on a store that is not fair and a machine that is busy, too.
 fn patience(cx: &Cx) -> Duration {
-    Duration::from_secs(40) + cx.over()
+    Duration::from_secs(60) + cx.over()
 }
 
 /// The clients of a contest: answers of the first are lost, those of the second are late, the third is cut off for
