@@ -25,7 +25,7 @@ async fn no_connection_is_used_with_half_a_conversation() {
     let admin = backend.admin().unwrap();
     let mut held = Vec::new();
     for n in 0..4 {
-        let mut claim = claim(&backend, &format!("held{n}"), TTL, CALL);
+        let mut claim = claim(&backend, &format!("held{n}"), TTL * 20, CALL);
         held.push((LockKey::new("", format!("held{n}")).unwrap(), granted(&mut *claim).await));
     }
     for round in 0..400_u64 {
