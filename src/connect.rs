@@ -38,7 +38,7 @@ use crate::url::{Setting, StoreUrl};
 /// | `lock_min_hold` | the least time for which a lock is kept from others: see [`Lock::min_hold`](crate::Lock::min_hold) | none |
 /// | `lock_call_timeout` | the limit for one call to the store | a third of the TTL, at most `5s` |
 /// | `lock_unavailable_after` | when a wait without a limit gives up on a store that does not answer | `30s`; Redlock: `30s` more than its longest TTL |
-/// | `lock_cohort` | how many tasks of this process may have a lock one after the other: see [`LocksBuilder::cohort`](crate::LocksBuilder::cohort) | `1`, off |
+/// | `lock_cohort` | how many tasks of this process may have a lock one after the other: see [`LocksBuilder::cohort`](crate::backend::LocksBuilder::cohort) | `1`, off |
 /// | `lock_label` | the holder's name as shown to people | host and process id |
 ///
 /// Each store's own parameters are on its page. Durations are written as `500ms`, `30s` or
