@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
-use crate::exit::{FailureClass, MovedCode};
+use crate::exit::{MovableFailure, MovedCode};
 use crate::signals;
 
 const AFTER_HELP: &str = "\
@@ -241,7 +241,7 @@ impl WantArgs {
     /// Where several are about the same, the last one counts.
     pub(crate) fn moved_codes(&self) -> Vec<MovedCode> {
         let conflict = self.conflict_exit_code;
-        let conflict = conflict.map(|code| MovedCode { what: FailureClass::NotAcquired, code });
+        let conflict = conflict.map(|code| MovedCode { what: MovableFailure::NotAcquired, code });
         self.exit_code.iter().copied().chain(conflict).collect()
     }
 }

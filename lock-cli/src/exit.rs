@@ -78,7 +78,7 @@ impl ExitError {
 
     /// With the exit code that the user wants for it.
     pub(crate) fn moved(mut self, codes: &[MovedCode]) -> Self {
-        let class = FailureClass::of(&self);
+        let class = MovableFailure::of(&self);
         let wanted = codes.iter().rev().find(|moved| Some(moved.what) == class);
         self.code = wanted.map_or(self.code, |moved| moved.code);
         self
@@ -93,7 +93,7 @@ impl ExitError {
 
 /// The failures that can get another exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum FailureClass {
+pub(crate) enum MovableFailure {
     NotAcquired,
     Unavailable,
     Denied,
@@ -102,7 +102,7 @@ pub(crate) enum FailureClass {
     Lost,
 }
 
-impl FailureClass {
+impl MovableFailure {
     fn of(failure: &ExitError) -> Option<Self> {
         if failure.kind == "denied" {
             return Some(Self::Denied);
@@ -121,7 +121,7 @@ impl FailureClass {
 /// Another exit code for a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MovedCode {
-    pub(crate) what: FailureClass,
+    pub(crate) what: MovableFailure,
     pub(crate) code: u8,
 }
 
@@ -129,9 +129,10 @@ impl MovedCode {
     /// `WHAT=CODE`.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let (what, code) = text.split_once('=').unwrap_or((text, ""));
-        let what = FailureClass::from_str(what, false).map_err(|_| {
-            let known =
-                FailureClass::value_variants().iter().filter_map(FailureClass::to_possible_value);
+        let what = MovableFailure::from_str(what, false).map_err(|_| {
+            let known = MovableFailure::value_variants()
+                .iter()
+                .filter_map(MovableFailure::to_possible_value);
             let known: Vec<_> = known.map(|known| known.get_name().to_owned()).collect();
             format!(
                 "{what:?} is not a failure: write one of {}, then = and a code",

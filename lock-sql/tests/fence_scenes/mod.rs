@@ -303,6 +303,44 @@ macro_rules! commits {
     };
 }
 
+/// A database that is a server: what starts it, and what its connections are made by.
+macro_rules! server {
+    ($server:ty, $options:ty) => {
+        pub(crate) type Server = $server;
+
+        async fn start() -> (Server, Pool<Database>) {
+            let server = <$server>::builder().start().await.unwrap();
+            let pool = connect(server.url()).await;
+            (server, pool)
+        }
+
+        pub(crate) async fn connect(url: &str) -> Pool<Database> {
+            let pool = <$options>::new().max_connections(8).acquire_timeout(LONG);
+            pool.connect(url).await.unwrap()
+        }
+
+        pub(crate) fn locks_url(server: &Server) -> String {
+            server.url().to_owned()
+        }
+    };
+}
+
+/// For the scenes that hold on every database, behind `$more`.
+macro_rules! with_common {
+    ($do:ident! { $($more:tt)* }) => {
+        $do! {
+            $($more)*
+            whoever_was_overtaken_is_refused,
+            the_next_holder_waits_and_sees_what_was_committed,
+            no_update_of_a_holder_is_lost,
+            old_tokens_can_be_forgotten,
+            a_commit_after_a_later_grant_is_refused,
+            an_earlier_hold_of_the_owner_is_refused,
+            every_holder_of_a_cohort_commits,
+        }
+    };
+}
+
 /// The scenes by their names.
 macro_rules! by_name {
     ($($scene:ident,)*) => {

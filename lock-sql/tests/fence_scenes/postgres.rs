@@ -14,41 +14,19 @@ use tokio::task::JoinSet;
 use super::{LONG, Scene, key, refused, token};
 
 pub(crate) type Database = sqlx::Postgres;
-pub(crate) type Server = PostgresServer;
 pub(crate) type Transaction = sqlx::Transaction<'static, Database>;
 const LONG_AGO: &str = "now() - interval '1 hour'";
 const ENDED: &str = "now() - interval '1 second'";
 
-async fn start() -> (Server, Pool<Database>) {
-    let server = PostgresServer::builder().start().await.unwrap();
-    let pool = connect(server.url()).await;
-    (server, pool)
-}
-
-pub(crate) async fn connect(url: &str) -> Pool<Database> {
-    let pool = PgPoolOptions::new().max_connections(8).acquire_timeout(LONG);
-    pool.connect(url).await.unwrap()
-}
-
-pub(crate) fn locks_url(server: &Server) -> String {
-    server.url().to_owned()
-}
-
+server!(PostgresServer, PgPoolOptions);
 scenes!(start, "BEGIN");
 parallel!();
 commits!();
-by_name! {
-    whoever_was_overtaken_is_refused,
-    the_next_holder_waits_and_sees_what_was_committed,
-    no_update_of_a_holder_is_lost,
-    old_tokens_can_be_forgotten,
-    a_commit_after_a_later_grant_is_refused,
-    an_earlier_hold_of_the_owner_is_refused,
-    every_holder_of_a_cohort_commits,
+with_common!(by_name! {
     transactions_of_one_holder_do_not_wait_for_each_other,
     a_snapshot_that_is_too_old_is_refused,
     nobody_is_granted_the_lock_while_it_commits,
-}
+});
 
 pub(crate) async fn a_snapshot_that_is_too_old_is_refused() -> Scene {
     let (_server, pool) = pool().await;

@@ -33,12 +33,4 @@ pub(crate) fn locks_url(folder: &Server) -> String {
 
 scenes!(start, "BEGIN IMMEDIATE");
 commits!();
-by_name! {
-    whoever_was_overtaken_is_refused,
-    the_next_holder_waits_and_sees_what_was_committed,
-    no_update_of_a_holder_is_lost,
-    old_tokens_can_be_forgotten,
-    a_commit_after_a_later_grant_is_refused,
-    an_earlier_hold_of_the_owner_is_refused,
-    every_holder_of_a_cohort_commits,
-}
+with_common!(by_name! {});

@@ -4,6 +4,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[macro_use]
 #[path = "../fence_scenes/mod.rs"]
 mod fence_scenes;
 #[cfg(all(feature = "sqlite", feature = "postgres", feature = "mysql"))]

@@ -187,9 +187,8 @@ impl Session {
             listings.above.push([stat.await?.map(|stat| stat.pzxid); 2]);
         }
         for list in lists {
-            let children = list.await.map_err(RequestFailure::from);
-            let children = children.map(|(names, stat)| (names, Some(stat.pzxid)));
-            let children = children.map(|(names, changed)| requests::Children { names, changed });
+            let children = list.await.map(requests::Children::from);
+            let children = children.map_err(RequestFailure::from);
             listings.children.push(requests::none_if_missing(children)?);
         }
         Ok(listings)

@@ -47,6 +47,12 @@ pub(crate) struct Children {
     pub(crate) changed: Option<i64>,
 }
 
+impl From<(Vec<String>, zk::Stat)> for Children {
+    fn from((names, stat): (Vec<String>, zk::Stat)) -> Self {
+        Self { names, changed: Some(stat.pzxid) }
+    }
+}
+
 /// The children of several nodes, listed between two looks at the nodes above them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Listings {
@@ -131,9 +137,7 @@ fn listing<'a>(client: &'a zk::Client, paths: &'a [String]) -> Reading<'a, Child
         let list = client.get_children(path);
         return Box::pin(async move {
             let listed = list.await.map_err(reading(path));
-            let children =
-                listed.map(|(names, stat)| Children { names, changed: Some(stat.pzxid) });
-            Ok(vec![none_if_missing(children)?])
+            Ok(vec![none_if_missing(listed.map(Children::from))?])
         });
     }
     let read = read_many(client, paths, |reader, path| {

@@ -5,7 +5,9 @@ use std::time::Duration;
 use lock_core::{Effect, ErrorKind, Locks};
 
 use crate::Fault;
-use crate::cases::tools::{error_kind, free_soon, free_within, has_struck, soon, take, within};
+use crate::cases::tools::{
+    error_kind, free_soon, free_within, has_struck, is_busy, soon, take, within,
+};
 use crate::context::{Cx, Link};
 use crate::runner::case::cases;
 use crate::runner::check::{Check, Explain, ensure, fail};
@@ -62,12 +64,6 @@ cases! {
     s06_an_acquisition_repairs_one_lost_answer [Faults]
         "one lost answer or request does not fail a try_acquire"
         guards [TryAcquire/Free/RequestLost, TryAcquire/Free/ReplyLost];
-}
-
-/// Whether a wait for a held lock ended as it should. In real time a busy machine may not get a
-/// single answer from the store within a short deadline, and must say so.
-fn is_busy(cx: &Cx, kind: ErrorKind) -> bool {
-    kind == ErrorKind::NotAcquired || (!cx.is_virtual() && kind == ErrorKind::NoAnswer)
 }
 
 async fn l04_a_deadline_is_kept(cx: Cx) -> Check {

@@ -533,6 +533,12 @@ pub(crate) fn error_kind<T>(result: Result<T, impl Into<Error>>, what: &str) -> 
     }
 }
 
+/// Whether a wait for a held lock ended as it should. In real time a busy machine may not get a
+/// single answer from the store within a short deadline, and must say so.
+pub(crate) fn is_busy(cx: &Cx, kind: ErrorKind) -> bool {
+    kind == ErrorKind::NotAcquired || (!cx.is_virtual() && kind == ErrorKind::NoAnswer)
+}
+
 /// Runs `work` until it is done, or drops it after `steps` turns of the scheduler, so the tasks
 /// behind it are caught at each of their awaits.
 pub(crate) async fn drop_after_steps<T>(
