@@ -61,6 +61,7 @@ macro_rules! statements {
 }
 
 /// The check and the commit in one message: no client can stand still in between and keep the row.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 macro_rules! in_one_message {
     ($commit:ident, $database:ty, $dialect:ident, $is_refusal:ident) => {
         async fn $commit(

@@ -327,13 +327,13 @@ impl Observer {
         state.stored.contains_key(key) && state.stored_since.get(key).is_some_and(|at| *at < then)
     }
 
-    pub(crate) fn claimed(&self, request: &ClaimRequest, process: usize, is_safe: bool) {
+    pub(crate) fn claimed(&self, request: &ClaimRequest, process: usize) {
         let (task, owner) = (self.world.task(), request.owner);
         let runtime = Handle::try_current().ok().map(|handle| handle.id());
         let mut state = self.state();
         state.claims.push(MadeClaim { owner, process, task, runtime });
         let Some(task) = task else { return };
-        let claimed = state.order.claims(task, process, request, is_safe);
+        let claimed = state.order.claims(task, process, request, self.world.now());
         drop(state);
         self.judged(claimed);
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use lock_core::{ClaimRequest, LockKey, OwnerId};
 
 use crate::property::{Property, Violation};
+use crate::store::network::LONGEST_TTL;
 use crate::world::{Time, nanos};
 
 /// The longest lease of a turnstile.
@@ -73,13 +74,13 @@ impl Order {
         self.calls.remove(&task);
     }
 
-    /// A task claims a part. Of a process whose slot `is_safe`, nobody needs the gate because of a slot that is lost.
+    /// A task claims a part.
     pub(crate) fn claims(
         &mut self,
         task: usize,
         process: usize,
         request: &ClaimRequest,
-        is_safe: bool,
+        now: Time,
     ) -> Result<(), Violation> {
         let Some((whole, part)) = part_of(&request.key) else { return Ok(()) };
         self.moment += 1;
@@ -116,7 +117,9 @@ impl Order {
                 let was_used = gate.first_used.is_some_and(|first| first < begun);
                 let writes = gate.holder.is_some_and(|(holder, _)| self.writers.contains(&holder));
                 let was_written = writes || gate.written.is_some_and(|written| written > begun);
-                if is_safe && self.healed_at.is_some() && was_used && !was_written {
+                // By then no reader needs the gate because a fault has cost it its slot.
+                let is_calm = self.healed_at.is_some_and(|at| now > at + nanos(LONGEST_TTL));
+                if is_calm && was_used && !was_written {
                     return violation("a reader waits, and nobody writes");
                 }
             }

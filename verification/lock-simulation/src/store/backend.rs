@@ -46,10 +46,7 @@ impl LockBackend for Backend {
     }
 
     fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
-        let whole = request.key.name().strip_suffix("~~g");
-        let whole = whole.and_then(|whole| LockKey::new(request.key.prefix(), whole).ok());
-        let is_safe = whole.is_some_and(|whole| self.network.has_safe_slot(self.process, &whole));
-        self.network.observer().claimed(&request, self.process, is_safe);
+        self.network.observer().claimed(&request, self.process);
         let (network, process) = (self.network.clone(), self.process);
         let push = Push { notify: Arc::new(Notify::new()), process };
         let calls = Calls::new(network.world(), request.resume.is_some(), request.wait);

@@ -261,12 +261,6 @@ impl Network {
         first.filter(|_| self.world().fault(16)).unwrap_or(seen)
     }
 
-    /// Whether a process has a slot of this name, and keeps it for a while.
-    pub(crate) fn has_safe_slot(&self, process: usize, whole: &LockKey) -> bool {
-        let until = self.world().now() + 500_000_000;
-        !self.state().store.slots_of(process, whole, until).is_empty()
-    }
-
     async fn send<T: fmt::Debug + Send + 'static>(
         &self,
         process: usize,
