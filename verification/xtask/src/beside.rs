@@ -1,4 +1,4 @@
-//! CPU-bound checks, run on idle processors only beside the tests and the soak, which mostly wait: two chains of them, one for the
+//! CPU-bound checks, run on idle processors only beside the tests, which mostly wait: two chains of them, one for the
 //! exhaustive model checks and the simulation, which has a profile of its own, and one for all others, which wait for
 //! each other's builds.
 
@@ -6,32 +6,36 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::job::{self, Job};
+use crate::job::{self, Ended, Job};
 use crate::sizes::{FUZZ_SECONDS, SIMULATION_SEEDS};
 use crate::summary::Row;
 use crate::{at, lanes, sizes};
 
 /// A check that has ended.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct Done {
     pub(crate) name: String,
     pub(crate) seconds: u64,
+    /// Seconds of processor.
+    pub(crate) processor: f64,
     pub(crate) is_passed: bool,
     pub(crate) said: String,
 }
 
 impl Done {
     fn written(&self) -> String {
-        format!("{}\n{}\n{}\n{}", self.name, self.seconds, self.is_passed, self.said)
+        let Self { name, seconds, processor, is_passed, said } = self;
+        format!("{name}\n{seconds}\n{processor:.0}\n{is_passed}\n{said}")
     }
 
     fn read(text: &str) -> Option<Self> {
-        let mut parts = text.splitn(4, '\n');
+        let mut parts = text.splitn(5, '\n');
         let mut next = || parts.next().map(str::to_owned);
-        let (name, seconds, is_passed) = (next()?, next()?.parse().ok()?, next()?.parse().ok()?);
-        Some(Self { name, seconds, is_passed, said: next()? })
+        let (name, seconds) = (next()?, next()?.parse().ok()?);
+        let (processor, is_passed) = (next()?.parse().ok()?, next()?.parse().ok()?);
+        Some(Self { name, seconds, processor, is_passed, said: next()? })
     }
 
     /// Everything if it failed.
@@ -41,12 +45,18 @@ impl Done {
             !self.is_passed || has_tested || line.starts_with("not run: ")
         };
         let lines = self.said.lines().filter(is_shown).map(|line| format!("{line}\n"));
-        format!("-- {} ({}s)\n{}", self.name, self.seconds, lines.collect::<String>())
+        format!(
+            "-- {} ({}s, {:.0}s of processor)\n{}",
+            self.name,
+            self.seconds,
+            self.processor,
+            lines.collect::<String>()
+        )
     }
 
     pub(crate) fn row(&self) -> Row {
         let name = format!("{} (beside)", self.name);
-        Row { name, took: Duration::from_secs(self.seconds), processor: None }
+        Row { name, took: Duration::from_secs(self.seconds), processor: Some(self.processor) }
     }
 }
 
@@ -118,13 +128,11 @@ struct Check {
 }
 
 impl Check {
-    fn run(mut self, file: &Path) -> io::Result<()> {
-        let (begun, out) = (Instant::now(), file.with_extension("said"));
-        let said = at(out.display(), File::create(&out))?;
-        self.command.stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said);
-        let is_passed = job::status(&mut self.command)? == 0;
-        let said = String::from_utf8_lossy(&fs::read(&out)?).into_owned();
-        let done = Done { name: self.name, seconds: begun.elapsed().as_secs(), is_passed, said };
+    fn run(self, file: &Path) -> io::Result<()> {
+        let Ended { status, text: said, took, processor } =
+            job::run(&self.command, &file.with_extension("said"))?;
+        let (name, seconds, is_passed) = (self.name, took.as_secs(), status == 0);
+        let done = Done { name, seconds, processor, is_passed, said };
         fs::write(file.with_extension("check"), done.written())
     }
 }
@@ -255,11 +263,14 @@ mod tests {
         };
         let tested =
             "echo noise; echo 'test result: ok. 10 passed;'; echo 'test result: ok. 0 passed;'";
-        assert_eq!(run(tested).shown(), "-- x (0s)\ntest result: ok. 10 passed;\n");
+        assert_eq!(
+            run(tested).shown(),
+            "-- x (0s, 0s of processor)\ntest result: ok. 10 passed;\n"
+        );
         let failed = run("echo; echo noise >&2; kill $$");
         assert!(!failed.is_passed);
-        assert_eq!(failed.shown(), "-- x (0s)\n\nnoise\n");
-        assert_eq!(run("echo not run: y").shown(), "-- x (0s)\nnot run: y\n");
+        assert_eq!(failed.shown(), "-- x (0s, 0s of processor)\n\nnoise\n");
+        assert_eq!(run("echo not run: y").shown(), "-- x (0s, 0s of processor)\nnot run: y\n");
     }
 
     #[test]

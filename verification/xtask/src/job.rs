@@ -27,8 +27,8 @@ pub(crate) struct Ended {
     pub(crate) processor: f64,
 }
 
-/// The job, where its output goes, and its arguments.
-const TIMED: &str = r#"TIMEFORMAT='%U %S'; { time bash "$0" "${@:2}" >"$1" 2>&1; } 2>"$1.times""#;
+/// A program, where its output goes, and its arguments.
+const TIMED: &str = r#"TIMEFORMAT='%U %S'; { time "$0" "${@:2}" >"$1" 2>&1; } 2>"$1.times""#;
 
 impl Job {
     /// The file is `NAME.XXXXXX.job`.
@@ -49,25 +49,38 @@ impl Job {
     }
 
     pub(crate) fn run(&self, arguments: &[&str], settings: &[(&str, String)]) -> io::Result<Ended> {
-        let begun = Instant::now();
         let out = self.path.with_extension("out");
-        let mut command = Command::new("bash");
-        command.args(["-c", TIMED]).arg(&self.path).arg(&out).args(arguments);
-        command.envs(settings.iter().map(|(name, value)| (name, value))).stdin(Stdio::null());
-        let status = status(&mut command)?;
-        let took = begun.elapsed();
-        let times = out.with_extension("out.times");
-        let text = fs::read(&out).map(|text| String::from_utf8_lossy(&text).into_owned());
-        let processor = processor(&at(times.display(), fs::read_to_string(&times))?);
-        Ok(Ended { status, text: at(out.display(), text)?, took, processor })
+        let mut command = self.command();
+        command.args(arguments).envs(settings.iter().map(|(name, value)| (name, value)));
+        run(&command, &out)
     }
 
-    /// As a check: everything to the two channels of whoever runs it.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new("bash");
         command.arg(&self.path);
         command
     }
+}
+
+/// Runs it to its end, with its output in a file.
+pub(crate) fn run(command: &Command, out: &Path) -> io::Result<Ended> {
+    let begun = Instant::now();
+    let mut timed = Command::new("bash");
+    timed.args(["-c", TIMED]).arg(command.get_program()).arg(out).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => timed.env(name, value),
+            None => timed.env_remove(name),
+        };
+    }
+    let status = status(timed.stdin(Stdio::null()))?;
+    let took = begun.elapsed();
+    let mut times = out.as_os_str().to_owned();
+    times.push(".times");
+    let times = PathBuf::from(times);
+    let text = fs::read(out).map(|text| String::from_utf8_lossy(&text).into_owned());
+    let processor = processor(&at(times.display(), fs::read_to_string(&times))?);
+    Ok(Ended { status, text: at(out.display(), text)?, took, processor })
 }
 
 /// Runs it to its end. A status as a shell has it.

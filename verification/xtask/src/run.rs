@@ -42,6 +42,9 @@ pub(crate) fn whole(folder: &Path, is_full: bool, before: u64) -> io::Result<i32
     let jobs = jobs.into_iter().filter(|job| !beside::is_model(&job.name)).collect();
     let beside = is_full.then(|| Beside::start(folder)).transpose()?;
     let ran = run.tests(jobs)?;
+    if let Some(beside) = beside {
+        run.wait(beside)?;
+    }
     run.judge_again(ran)?;
     if is_full {
         // No other test runs now: the servers of all set-ups run at once.
@@ -51,9 +54,6 @@ pub(crate) fn whole(folder: &Path, is_full: bool, before: u64) -> io::Result<i32
         if soaked.status != 0 {
             run.failures.insert("the soak".to_owned());
         }
-    }
-    if let Some(beside) = beside {
-        run.wait(beside)?;
     }
     run.end(is_full)
 }
@@ -115,7 +115,7 @@ impl Run {
     }
 
     fn wait(&mut self, beside: Beside) -> io::Result<()> {
-        self.step("checks that ran beside the tests and the soak");
+        self.step("checks that ran beside the tests");
         let (done, is_whole) = beside.wait()?;
         if !is_whole {
             self.failures.insert("the checks beside the tests were aborted".to_owned());
@@ -131,8 +131,8 @@ impl Run {
         Ok(())
     }
 
-    /// On busy processors an answer may come too late for a timing test. Such a test is judged again, alone and more
-    /// strictly. Two holders and falling fences are never excused. Then all outputs are final, and counted.
+    /// On busy processors an answer may come too late for a timing test. Such a test is judged again, with nothing
+    /// beside it and more strictly. Two holders and falling fences are never excused. Then all outputs are final, and counted.
     fn judge_again(&mut self, ran: Vec<Ran>) -> io::Result<()> {
         if ran.iter().any(|ran| matches!(ran.verdict, Verdict::Doubtful(_))) {
             self.step("again, one at a time");
