@@ -8,8 +8,10 @@ use std::time::{Duration, SystemTime};
 
 use tokio_util::sync::CancellationToken;
 
+use super::attended::attended;
 use super::calls::all;
 use super::{rules, settings};
+use crate::hold::LockTerms;
 use crate::keeper::{Client, Patience};
 use crate::{
     ClockInstant, Effect, Error, ErrorKind, FencingToken, Held, Lock, LockGuard, LockKey,
@@ -303,14 +305,17 @@ impl LockSet {
     }
 
     async fn take(&self, patience: Patience) -> Result<LockSetGuard> {
-        let least = self.least()?;
+        let terms = self.terms()?;
+        let steps = || self.clone().take_all(patience);
+        let guard = attended(&self.client, terms.ttl / 2, steps).await?;
+        guard.set_min_hold(terms.min_hold);
+        Ok(guard)
+    }
+
+    async fn take_all(self, patience: Patience) -> Result<LockSetGuard> {
         let mut guards = Vec::new();
         match self.take_each(&mut guards, patience).await {
-            Ok(held) => {
-                let guard = LockSetGuard { held, guards, client: Arc::clone(&self.client) };
-                guard.set_min_hold(least);
-                Ok(guard)
-            }
+            Ok(held) => Ok(LockSetGuard { held, guards, client: self.client }),
             Err(error) => {
                 release(guards).await;
                 Err(error)
@@ -350,12 +355,10 @@ impl LockSet {
         }
     }
 
-    /// For how long each is kept from others: all of them have the same settings.
-    fn least(&self) -> Result<Duration> {
+    /// All of them have the same settings.
+    fn terms(&self) -> Result<LockTerms> {
         let lock = &self.locks[0];
-        let terms = lock.terms();
-        let described = |error| self.client.describe(error, Operation::Acquire, lock.key());
-        Ok(terms.map_err(described)?.min_hold)
+        lock.terms().map_err(|error| self.client.describe(error, Operation::Acquire, lock.key()))
     }
 }
 

@@ -4,6 +4,7 @@ use std::future::{Future, poll_fn};
 use std::task::Poll;
 use std::time::Duration;
 
+use super::attended::attended;
 use super::rules;
 use crate::keeper::schedule::{after_a_busy_look, backoff};
 use crate::keeper::{Client, Patience, STANDSTILL_GRACE, closed, no_answer};
@@ -15,17 +16,21 @@ use crate::{
 /// Takes what is made of `whole` by these steps, and then has it kept for its least time; what goes wrong is told of
 /// the whole. It ends when the caller's time is up, even if a step takes no account of it, as a try does on a store that
 /// keeps silent. What it has begun is given up in the background.
-pub(super) async fn take<T>(
+pub(super) async fn take<T, F>(
     whole: &Lock,
     patience: Patience,
-    steps: impl Future<Output = Result<T>>,
+    steps: impl Fn() -> F,
     keep: fn(&T, Duration),
-) -> Result<T> {
-    let steps = async {
-        let least = whole.terms()?.min_hold;
-        steps.await.inspect(|taken| keep(taken, least))
-    };
+) -> Result<T>
+where
+    F: Future<Output = Result<T>> + Send + 'static,
+{
     let client = whole.client();
+    let steps = async {
+        let terms = whole.terms()?;
+        let taken = attended(client, terms.ttl / 2, steps).await;
+        taken.inspect(|taken| keep(taken, terms.min_hold))
+    };
     let begun = client.clock.now();
     let deadline = match patience {
         Patience::Until(deadline) => deadline,

@@ -2,6 +2,7 @@
 //! has them.
 
 mod all;
+mod attended;
 mod calls;
 mod election;
 mod part;

@@ -259,18 +259,18 @@ impl RwLock {
     }
 
     async fn take_read(&self, patience: Patience) -> Result<ReadGuard> {
-        let search = self.search_read(patience);
+        let search = || self.clone().search_read(patience);
         take(&self.lock, patience, search, ReadGuard::set_min_hold).await
     }
 
     async fn take_write(&self, patience: Patience) -> Result<WriteGuard> {
-        let search = self.search_write(patience);
+        let search = || self.clone().search_write(patience);
         take(&self.lock, patience, search, WriteGuard::set_min_hold).await
     }
 
     /// A reader marks itself first, and looks for a writer then. A writer does it the other way around, so at least
     /// one of two sees the other.
-    async fn search_read(&self, patience: Patience) -> Result<ReadGuard> {
+    async fn search_read(self, patience: Patience) -> Result<ReadGuard> {
         let slot = self.slot(patience).await?;
         match self.look_at_gate(patience).await? {
             Gate::Open(token) => {
@@ -398,7 +398,7 @@ impl RwLock {
         }
     }
 
-    async fn search_write(&self, patience: Patience) -> Result<WriteGuard> {
+    async fn search_write(self, patience: Patience) -> Result<WriteGuard> {
         loop {
             let gate = self.gate(true)?.take(patience).await?;
             tokio::select! {

@@ -11,6 +11,7 @@ use lock_core::{
     LostReason, Released,
 };
 
+use crate::kinds_rw::poll_turns;
 use crate::{MS, SECOND, another, dropped_after, stores, virtual_locks};
 
 /// Whether nobody has the lock at this moment.
@@ -228,6 +229,33 @@ async fn a_wait_that_is_dropped_at_any_await_leaves_nothing() {
             theirs.release().await.unwrap();
             clock.sleep(100 * MS).await;
             assert!(is_free(&others, "b").await, "dropped after {polls} polls");
+        }
+    }
+}
+
+/// Nobody polls it any more, and nobody drops it, although it could go on.
+#[tokio::test(start_paused = true)]
+async fn an_acquisition_that_is_left_alone_stops_others_for_a_lease_at_most() {
+    for store in stores() {
+        for polls in 1..40 {
+            let (store, locks, clock) = virtual_locks(store.clone().stepwise());
+            let other = another(&store, clock).all(["a", "b", "c"]).unwrap().ttl(6 * SECOND);
+            let theirs = other.acquire().await.unwrap();
+            let set = locks.all(["a", "b", "c"]).unwrap().ttl(6 * SECOND);
+            let mut alone = Box::pin(async { set.acquire().await.map(drop) });
+            assert!(poll_turns(polls, &mut alone).await.is_none(), "others have them");
+            theirs.release().await.unwrap();
+            let is_done = poll_turns(polls, &mut alone).await.is_some();
+            // Each of them may be granted to the call that is alone, one after the other.
+            let all = tokio::time::timeout(7 * SECOND, other.acquire()).await;
+            let what = format!("left alone after {polls}");
+            all.expect(&what).expect(&what).release().await.unwrap();
+            if is_done {
+                break;
+            }
+            alone.await.expect(&what);
+            tokio::time::sleep(SECOND).await;
+            assert_eq!(locks.list("").await.unwrap(), [], "{what}");
         }
     }
 }

@@ -282,7 +282,10 @@ async fn a_call_that_is_dropped_anywhere_leaves_nothing() {
 }
 
 /// Polls `call` so often, whether it is woken or not, with a turn for all others after each.
-async fn poll_turns<T>(polls: u32, call: &mut Pin<Box<impl Future<Output = T>>>) -> Option<T> {
+pub(crate) async fn poll_turns<T>(
+    polls: u32,
+    call: &mut Pin<Box<impl Future<Output = T> + ?Sized>>,
+) -> Option<T> {
     for _ in 0..polls {
         if let Poll::Ready(value) = call.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             return Some(value);
@@ -315,6 +318,44 @@ async fn a_read_that_is_left_alone_stops_no_other() {
             drop(alone.await);
             tokio::time::sleep(SECOND).await;
             assert_eq!(locks.list("").await.unwrap(), [], "after {polls}");
+        }
+    }
+}
+
+/// Nobody polls it any more, and nobody drops it, although it could go on.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_left_alone_stops_others_for_a_lease_at_most() {
+    for store in stores() {
+        for (theirs, writes) in
+            [(None, true), (Some(true), false), (Some(false), true), (None, false)]
+        {
+            for polls in 1..40 {
+                let (store, locks, clock) = virtual_locks(store.clone().stepwise());
+                let other = another(&store, clock).rw_lock("prices").unwrap().ttl(6 * SECOND);
+                let (mut write, mut read) = (None, None);
+                match theirs {
+                    Some(true) => write = Some(other.write().await.unwrap()),
+                    Some(false) => read = Some(other.read().await.unwrap()),
+                    None => {}
+                }
+                let prices = locks.rw_lock("prices").unwrap().ttl(6 * SECOND);
+                let mut alone: Pin<Box<dyn Future<Output = Result<()>>>> = if writes {
+                    Box::pin(async { prices.write().await.map(drop) })
+                } else {
+                    Box::pin(async { prices.read().await.map(drop) })
+                };
+                let is_done = poll_turns(polls, &mut alone).await.is_some();
+                drop((write, read));
+                let written = tokio::time::timeout(7 * SECOND, other.write()).await;
+                let what = format!("{theirs:?} {writes}, left alone after {polls}");
+                written.expect(&what).expect(&what).release().await.unwrap();
+                if is_done {
+                    break;
+                }
+                alone.await.expect(&what);
+                tokio::time::sleep(SECOND).await;
+                assert_eq!(locks.list("").await.unwrap(), [], "{what}");
+            }
         }
     }
 }

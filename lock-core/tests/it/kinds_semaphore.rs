@@ -11,6 +11,7 @@ use lock_core::memory::MemoryBackend;
 use lock_core::testing::TokioClock;
 use lock_core::{ErrorKind, FencingToken, LockState, Locks, LostReason};
 
+use crate::kinds_rw::poll_turns;
 use crate::{MS, SECOND, another, stores, virtual_locks};
 
 /// Clients of one store, as if they were processes.
@@ -281,6 +282,38 @@ async fn a_call_that_is_dropped_anywhere_leaves_nothing() {
                 tokio::time::sleep(SECOND).await;
                 let left = other.list("").await.unwrap();
                 assert_eq!(left, [], "{taken} taken, dropped after {polls}");
+            }
+        }
+    }
+}
+
+/// Nobody polls it any more, and nobody drops it, although it could go on.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_left_alone_stops_others_for_a_lease_at_most() {
+    for store in stores() {
+        for taken in 0..=2 {
+            for polls in 1..40 {
+                let (store, locks, clock) = virtual_locks(store.clone().stepwise());
+                let other = another(&store, clock).semaphore("gpu", 2).unwrap().ttl(6 * SECOND);
+                let mut held = Vec::new();
+                for _ in 0..taken {
+                    held.push(other.acquire().await.unwrap());
+                }
+                let gpus = locks.semaphore("gpu", 2).unwrap().ttl(6 * SECOND);
+                let mut alone = Box::pin(async { gpus.acquire().await.map(drop) });
+                let is_done = poll_turns(polls, &mut alone).await.is_some();
+                drop(held);
+                let both = async { (other.acquire().await, other.acquire().await) };
+                let both = tokio::time::timeout(7 * SECOND, both).await;
+                let what = format!("{taken} taken, left alone after {polls}");
+                let (one, another) = both.expect(&what);
+                drop((one.expect(&what), another.expect(&what)));
+                if is_done {
+                    break;
+                }
+                alone.await.expect(&what);
+                tokio::time::sleep(SECOND).await;
+                assert_eq!(locks.list("").await.unwrap(), [], "{what}");
             }
         }
     }

@@ -1,0 +1,97 @@
+//! A call that gives up what it has taken if nobody polls it, although it could go on.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::keeper::{Client, STANDSTILL_GRACE};
+use crate::mutex::Mutex;
+use crate::{Clock, ClockInstant, Result};
+
+/// Goes through these steps. Where they could go on, and nobody polls them until `limit` or twice that has passed, they
+/// are given up with all that they have taken. Once somebody polls them again, they begin anew.
+pub(super) async fn attended<T, F>(
+    client: &Client,
+    limit: Duration,
+    steps: impl Fn() -> F,
+) -> Result<T>
+where
+    F: Future<Output = Result<T>> + Send + 'static,
+{
+    let clock = Arc::clone(&client.clock);
+    let caller = Arc::new(Caller { clock: Arc::clone(&clock), called: Mutex::default() });
+    let call = Arc::new(AttendedCall { steps: Mutex::new(None), caller });
+    let watch = watch(Arc::downgrade(&call), clock, limit);
+    let _watch = AbortOnDropHandle::new(client.home()?.handle().spawn(watch));
+    poll_fn(|cx| call.poll(cx, &steps)).await
+}
+
+struct AttendedCall<F> {
+    /// `None` before it begins, and when it was given up.
+    steps: Mutex<Option<Pin<Box<F>>>>,
+    caller: Arc<Caller>,
+}
+
+/// Who polls the call.
+struct Caller {
+    clock: Arc<dyn Clock>,
+    called: Mutex<Called>,
+}
+
+#[derive(Default)]
+struct Called {
+    /// Since when the call could go on.
+    since: Option<ClockInstant>,
+    waker: Option<Waker>,
+}
+
+impl<F: Future> AttendedCall<F> {
+    fn poll(&self, cx: &Context<'_>, begin: impl Fn() -> F) -> Poll<F::Output> {
+        let mut steps = self.steps.lock();
+        *self.caller.called.lock() = Called { since: None, waker: Some(cx.waker().clone()) };
+        let waker = Waker::from(Arc::clone(&self.caller));
+        let steps = steps.get_or_insert_with(|| Box::pin(begin()));
+        steps.as_mut().poll(&mut Context::from_waker(&waker))
+    }
+
+    fn give_up(&self, limit: Duration) {
+        let mut steps = self.steps.lock();
+        let since = self.caller.called.lock().since;
+        let is_left_alone = since.is_some_and(|since| self.caller.clock.now() >= since + limit);
+        let given_up = steps.take_if(|_| is_left_alone);
+        drop(steps);
+        drop(given_up);
+    }
+}
+
+async fn watch<F: Future>(call: Weak<AttendedCall<F>>, clock: Arc<dyn Clock>, limit: Duration) {
+    loop {
+        let due = clock.now() + limit;
+        clock.sleep_until(due).await;
+        let Some(call) = call.upgrade() else { return };
+        // If all stood still, the caller has had no time, either.
+        if clock.now() <= due + STANDSTILL_GRACE {
+            call.give_up(limit);
+        }
+    }
+}
+
+impl Wake for Caller {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let mut called = self.called.lock();
+        called.since.get_or_insert_with(|| self.clock.now());
+        let waker = called.waker.clone();
+        drop(called);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
