@@ -15,7 +15,7 @@ fn whole_course(locks: &Locks) {
     let lock = locks.named("a").unwrap();
     let guard = lock.acquire_blocking().unwrap();
     assert!(lock.try_acquire_blocking().unwrap().is_none());
-    let error = lock.acquire_timeout_blocking(30 * MS).unwrap_err();
+    let error = lock.acquire_timeout_blocking(500 * MS).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotAcquired, "{error}");
     let waiter = thread::spawn({
         let lock = lock.clone();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_core::memory::MemoryBackend;
-use lock_core::{Clock, ErrorKind, LockState, Locks, LostReason, Released};
+use lock_core::{Clock, ErrorKind, LockState, LostReason, Released};
 
 use crate::{MS, SECOND, another, stores, virtual_locks};
 
@@ -65,9 +65,9 @@ async fn a_waiter_gets_a_lock_that_it_can_count_on() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn ttl_and_delay_obey_the_limits_of_a_ttl_together() {
-    let locks = Locks::new(MemoryBackend::queued());
+    let (_, locks, _) = virtual_locks(MemoryBackend::queued());
     let year = 366 * 24 * 3600 * SECOND;
     let lock = |ttl| locks.named("x").unwrap().ttl(ttl);
     let too_much = [
