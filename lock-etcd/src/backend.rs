@@ -8,7 +8,6 @@ use lock_core::{
     LockKey, Result, Seen, SystemClock, Wake, async_trait,
 };
 use lock_kit::runtime;
-use tonic::transport::Channel;
 
 use crate::config::EtcdConfig;
 use crate::doctor;
@@ -58,27 +57,6 @@ impl EtcdBackend {
             tokio::spawn(doctor::report_others(config, connection.member()));
         }
         Ok(backend)
-    }
-
-    /// As [`connect`](Self::connect), but uses an existing channel of the `tonic` crate, for example
-    /// one with custom certificates, and signs in as this user and with this password, if there is
-    /// one. The backend sees the channel as one connection: whether another member is tried when
-    /// one fails is up to the channel. Configure it with a connect timeout and with keep-alives of
-    /// HTTP/2: with the defaults, a member that is gone is noticed late. Lock names are used as keys
-    /// without a prefix, fences count from a base, and a response has 2 s.
-    ///
-    /// # Errors
-    ///
-    /// As [`connect`](Self::connect).
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel-safe.
-    pub async fn from_channel(channel: Channel, user: Option<(String, String)>) -> Result<Self> {
-        runtime::require("etcd")?;
-        let cluster = Cluster::foreign(channel, user, Arc::new(SystemClock::default()));
-        let limit = Duration::from_secs(2);
-        Self::start(SharedState::new(cluster, String::new(), false, limit), limit * 2).await
     }
 
     /// `first` is the timeout of the first request, which may have to try all members.

@@ -92,6 +92,8 @@ const LONGEST: Duration = Duration::from_secs(60);
 #[derive(Clone)]
 pub struct EtcdConfig {
     pub(crate) members: Vec<String>,
+    /// In place of connections to them.
+    channel: Option<Channel>,
     pub(crate) user: Option<(String, String)>,
     pub(crate) folder: String,
     pub(crate) connect_timeout: Duration,
@@ -160,15 +162,27 @@ impl EtcdConfig {
         if members.is_empty() {
             return Err(Error::config("an etcd cluster needs the address of at least one member"));
         }
-        Ok(Self {
+        Ok(Self::at(members, None))
+    }
+
+    /// Default settings for an existing channel of the `tonic` crate, for example one with a connector of its own. The
+    /// channel is used as one connection: whether another member is tried when one fails is up to the channel. Give
+    /// it a connect timeout, and keep-alives of HTTP/2: with the defaults, a member that is gone is noticed late.
+    pub fn from_channel(channel: Channel) -> Self {
+        Self::at(vec!["the given channel".to_owned()], Some(channel))
+    }
+
+    fn at(members: Vec<String>, channel: Option<Channel>) -> Self {
+        Self {
             members,
+            channel,
             user: None,
             folder: String::new(),
             connect_timeout: Duration::from_secs(1),
             response_timeout: Duration::from_secs(2),
             tls: None,
             revision_fences: false,
-        })
+        }
     }
 
     /// Sets the user name and password, for clusters with authentication.
@@ -224,6 +238,9 @@ impl EtcdConfig {
 
     /// A channel to a member, which connects with the first request.
     pub(crate) fn channel_to(&self, member: &str) -> Result<Channel> {
+        if let Some(channel) = &self.channel {
+            return Ok(channel.clone());
+        }
         let endpoint = self.endpoint(member).map_err(|error| {
             Error::config(format!("the address {member} of an etcd member cannot be used"))
                 .with_source(error)

@@ -23,13 +23,7 @@ const LIMIT: Duration = Duration::from_secs(3);
 
 pub(crate) async fn diagnose(cluster: &Cluster) -> Result<Vec<Finding>> {
     let Some(connection) = cluster.connection() else { return Err(EtcdFailure::closed().error) };
-    let mut findings = Vec::new();
-    match cluster.config() {
-        Some(config) => findings.extend(all_members(config).await),
-        None => {
-            findings.extend(member(connection.endpoint(), ask(&connection, StatusRequest {}).await))
-        }
-    }
+    let mut findings = all_members(cluster.config()).await;
     // A user of a cluster with authentication may not be allowed to read it.
     if let Ok(list) = ask(&connection, MemberListRequest {}).await {
         findings.push(voters(&list));

@@ -72,7 +72,10 @@ fn a_runtime_without_what_is_needed_is_an_error() {
     };
     let bare = runtime(&mut Builder::new_current_thread());
     refused(bare.block_on(lock_etcd::connect("etcd://127.0.0.1:1")), "without timers");
-    refused(bare.block_on(EtcdBackend::from_channel(channel, None)), "without timers");
+    refused(
+        bare.block_on(EtcdBackend::connect(EtcdConfig::from_channel(channel))),
+        "without timers",
+    );
     let deaf = runtime(Builder::new_current_thread().enable_time());
     refused(deaf.block_on(lock_etcd::connect("etcd://127.0.0.1:1")), "without sockets");
 }
@@ -237,8 +240,8 @@ async fn a_change_of_the_users_is_survived() {
     let (cluster, root, url) = guarded(&[("auth-token", &tokens)]).await;
     let endpoint = format!("http://{}", cluster.address(0).unwrap());
     let channel = Channel::from_shared(endpoint).unwrap().connect_lazy();
-    let user = ("root".to_owned(), PASSWORD.to_owned());
-    let foreign = EtcdBackend::from_channel(channel, Some(user)).await.unwrap();
+    let config = EtcdConfig::from_channel(channel).user("root", PASSWORD).prefix("jobs").unwrap();
+    let foreign = EtcdBackend::connect(config).await.unwrap();
     let ours = lock_etcd::connect(&url).await.unwrap();
     for (at, backend) in [foreign, ours].into_iter().enumerate() {
         let mut first = claim(&backend, "first", false);

@@ -42,31 +42,8 @@ impl ZkBackend {
     /// Cancel-safe: an abandoned session ends after its timeout.
     pub async fn connect(config: ZkConfig) -> Result<Self> {
         config.check()?;
-        Self::open(Ensemble::new(config)).await
-    }
-
-    /// Connects with the given connector, for example one with TLS or SASL. `cluster` is a connect
-    /// string of the driver, such as `a.example:2281,b.example:2281/chroot`, or
-    /// `tcp+tls://a.example:2281`. Locks are kept under `/locks` in its chroot, and their nodes are
-    /// open to everyone. The connector's own timeouts are not used.
-    ///
-    /// # Errors
-    ///
-    /// As [`connect`](Self::connect).
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`connect`](Self::connect).
-    pub async fn from_connector(
-        connector: zookeeper_client::Connector,
-        cluster: &str,
-    ) -> Result<Self> {
-        Self::open(Ensemble::given(connector, cluster)?).await
-    }
-
-    async fn open(ensemble: Ensemble) -> Result<Self> {
         runtime::require("ZooKeeper")?;
-        Ok(Self { sessions: Arc::new(Sessions::connect(ensemble).await?) })
+        Ok(Self { sessions: Arc::new(Sessions::connect(Ensemble::new(config)).await?) })
     }
 
     /// Asks the ensemble by any session.

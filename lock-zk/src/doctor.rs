@@ -22,7 +22,7 @@ pub(crate) async fn diagnose(sessions: &Sessions) -> Vec<Finding> {
         limits.least, limits.most
     ))];
     let mut asked = JoinSet::new();
-    for host in &sessions.ensemble.hosts {
+    for host in &sessions.ensemble.config.hosts {
         // Encrypted servers answer no such question; what follows a slash is a path.
         if host.contains("://") {
             continue;

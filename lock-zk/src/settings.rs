@@ -7,7 +7,9 @@ use lock_core::{Error, LockKey, Result};
 use lock_kit::endpoint::{Endpoint, Host};
 use lock_kit::settings::{Between, Parameter, Words};
 use lock_kit::url::Params;
+use zookeeper_client as zk;
 
+use crate::error::bad_hosts;
 use crate::queue::entry;
 
 /// The URL schemes of ZooKeeper.
@@ -82,7 +84,10 @@ const SEQUENCE_LIMIT: i64 = 2_147_483_647 - 1_000_000;
 /// ```
 #[derive(Clone)]
 pub struct ZkConfig {
-    pub(crate) hosts: Vec<Host>,
+    /// Connect strings of one server each.
+    pub(crate) hosts: Vec<String>,
+    /// In place of the driver's defaults.
+    pub(crate) connector: Option<zk::Connector>,
     pub(crate) root: String,
     pub(crate) auth: Option<Auth>,
     pub(crate) acl: Option<Acl>,
@@ -148,7 +153,7 @@ impl ZkConfig {
             ))
         })?;
         let endpoint = Endpoint::parse(base, PORT, FORM)?;
-        let mut config = Self::at(endpoint.hosts()).root(endpoint.path());
+        let mut config = Self::at(&endpoint).root(endpoint.path());
         config.auth = auth_of(&endpoint)?;
         config.session_timeout = SESSION_TIMEOUT.read(&mut params)?;
         let limit = CONNECT_TIMEOUT.read(&mut params)?;
@@ -173,12 +178,35 @@ impl ZkConfig {
                 "the hosts of a ZooKeeper ensemble are host[:2181][,host…]: user, password and root are set separately",
             ));
         }
-        Ok(Self::at(endpoint.hosts()))
+        Ok(Self::at(&endpoint))
     }
 
-    fn at(hosts: &[Host]) -> Self {
+    /// Default settings for a connector of the `zookeeper-client` crate, for example one with TLS or SASL. `cluster` is
+    /// a connect string of that crate, such as `a.example:2281,b.example:2281/chroot`, or `tcp+tls://a.example:2281`.
+    /// The connector's own timeouts are not used.
+    ///
+    /// # Errors
+    ///
+    /// [`Config`](lock_core::ErrorKind::Config) if a host is missing.
+    pub fn from_connector(connector: zk::Connector, cluster: &str) -> Result<Self> {
+        let begin = cluster.rfind("://").map_or(0, |at| at + "://".len());
+        let at = cluster[begin..].find('/').map_or(cluster.len(), |at| begin + at);
+        let (servers, chroot) = cluster.split_at(at);
+        if servers.split(',').any(str::is_empty) {
+            return Err(bad_hosts(cluster));
+        }
+        let hosts = servers.split(',').map(|server| format!("{server}{chroot}")).collect();
+        Ok(Self { connector: Some(connector), ..Self::of(hosts) })
+    }
+
+    fn at(endpoint: &Endpoint) -> Self {
+        Self::of(endpoint.hosts().iter().map(Host::to_string).collect())
+    }
+
+    fn of(hosts: Vec<String>) -> Self {
         Self {
-            hosts: hosts.to_vec(),
+            hosts,
+            connector: None,
             root: ROOT.to_owned(),
             auth: None,
             acl: None,
@@ -259,7 +287,7 @@ impl ZkConfig {
 
     /// Hosts and ports, separated by commas.
     pub fn endpoint(&self) -> String {
-        self.hosts.iter().map(Host::to_string).collect::<Vec<_>>().join(",")
+        self.hosts.join(",")
     }
 
     /// The credentials for the `digest` scheme.

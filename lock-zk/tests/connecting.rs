@@ -202,20 +202,22 @@ async fn a_given_connector_keeps_its_chroot() {
     let plain = plain(&servers).await;
     make(&plain, "/shop").await;
     let cluster = format!("{}/shop", hosts(&servers));
-    let ours = ZkBackend::from_connector(zk::Client::connector(), &cluster).await.unwrap();
+    let given = |cluster: &str| ZkConfig::from_connector(zk::Client::connector(), cluster);
+    let config = given(&cluster).unwrap().root("/jobs");
+    let ours = ZkBackend::connect(config).await.unwrap();
     let locks = locks(ours, SESSION);
     let guard = locks.named("lock").unwrap().acquire().await.unwrap();
-    assert_eq!(plain.list_children("/shop/locks/lock").await.unwrap().len(), 1);
+    assert_eq!(plain.list_children("/shop/jobs/lock").await.unwrap().len(), 1);
     assert!(guard.remaining() > SESSION / 2, "{:?}", guard.remaining());
     tokio::time::sleep(SESSION * 2).await;
     guard.token().unwrap();
     guard.release().await.unwrap();
     let cluster = format!("{}/missing", hosts(&servers));
-    let nowhere = ZkBackend::from_connector(zk::Client::connector(), &cluster).await.unwrap();
+    let nowhere = ZkBackend::connect(given(&cluster).unwrap()).await.unwrap();
     let error = claim(&nowhere, "lock", true).try_acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
     assert!(error.to_string().contains("the chroot"), "{error}");
-    let error = ZkBackend::from_connector(zk::Client::connector(), "a,,b").await.unwrap_err();
+    let error = given("a,,b").unwrap_err();
     assert!(error.to_string().contains("\"a,,b\""), "{error}");
 }
 

@@ -28,7 +28,7 @@
 //! - **C9** Tokens (1 to 2⁶³ − 1) strictly rise per key, across holders, releases, expiries, crashes
 //!   and restarts.
 //! - **C10** No driver type crosses the boundary, except in constructors that take a client of the
-//!   caller: `from_client`, `from_channel` and `from_pool`.
+//!   caller: `from_client`, `from_channel`, `from_connector` and `from_pool`.
 //! - **C11** Distinct names never block each other; equal names always do. A name is 1 to 512 bytes
 //!   of UTF-8 without control characters; a prefix is not counted and is encoded apart from the
 //!   name, so that ("a", "bc") and ("ab", "c") differ. Each backend encodes injectively.

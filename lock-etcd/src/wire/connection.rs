@@ -95,40 +95,20 @@ impl fmt::Debug for MemberConnection {
 }
 
 impl MemberConnection {
-    fn new(
-        channel: Channel,
-        user: Option<(String, String)>,
-        endpoint: String,
-        number: u64,
-    ) -> Self {
-        Self {
+    /// Connection number `number`, to this member. It is established by its first request.
+    pub(crate) fn to_member(config: &EtcdConfig, member: usize, number: u64) -> Result<Self> {
+        let endpoint = config.members[member].clone();
+        Ok(Self {
             number,
-            member: 0,
+            member,
+            channel: config.channel_to(&endpoint)?,
             endpoint,
-            channel,
-            user,
+            user: config.user.clone(),
             signed_in: SyncMutex::default(),
             signing_in: Mutex::default(),
             silence: SyncMutex::default(),
             silence_of_calls: SyncMutex::default(),
-        }
-    }
-
-    /// Connection number `number`, to this member. It is established by its first request.
-    pub(crate) fn to_member(config: &EtcdConfig, member: usize, number: u64) -> Result<Self> {
-        let endpoint = config.members[member].clone();
-        let channel = config.channel_to(&endpoint)?;
-        Ok(Self { member, ..Self::new(channel, config.user.clone(), endpoint, number) })
-    }
-
-    /// A connection through a caller's channel.
-    pub(crate) fn foreign(channel: Channel, user: Option<(String, String)>, number: u64) -> Self {
-        Self::new(channel, user, "the given channel".to_owned(), number)
-    }
-
-    /// The next connection through the same channel.
-    pub(crate) fn again(&self) -> Self {
-        Self::foreign(self.channel.clone(), self.user.clone(), self.number + 1)
+        })
     }
 
     pub(crate) fn number(&self) -> u64 {

@@ -27,7 +27,6 @@ use lock_core::{Clock, ClockInstant, OsRng, Result, Rng};
 use lock_kit::outage::Outage;
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tonic::transport::Channel;
 
 use crate::config::EtcdConfig;
 use crate::error::{EtcdFailure, FailureClass};
@@ -42,7 +41,7 @@ pub(crate) const LEAST: Duration = Duration::from_millis(1);
 
 /// The cluster as this client sees it.
 pub(crate) struct Cluster {
-    config: Option<EtcdConfig>,
+    config: EtcdConfig,
     clock: Arc<dyn Clock>,
     connection: watch::Sender<Option<Arc<MemberConnection>>>,
     /// Held while the connection is being replaced.
@@ -59,18 +58,6 @@ impl fmt::Debug for Cluster {
 }
 
 impl Cluster {
-    fn new(config: Option<EtcdConfig>, first: MemberConnection, clock: Arc<dyn Clock>) -> Self {
-        let connection = watch::Sender::new(Some(Arc::new(first)));
-        Self {
-            config,
-            clock,
-            connection,
-            replacing: Mutex::default(),
-            outage: Outage::new(BACKOFF),
-            history: History::default(),
-        }
-    }
-
     /// A cluster reached by connections that we make. Nothing is sent yet. The first connection
     /// goes to a random member: if all clients started with the same one, it would carry the whole
     /// load.
@@ -79,16 +66,14 @@ impl Cluster {
         OsRng.fill(&mut bytes)?;
         let first = usize::try_from(u64::from_le_bytes(bytes) >> 32).unwrap_or(0);
         let first = MemberConnection::to_member(&config, first % config.members.len(), 0)?;
-        Ok(Self::new(Some(config), first, clock))
-    }
-
-    /// A cluster reached through a channel of the caller.
-    pub(crate) fn foreign(
-        channel: Channel,
-        user: Option<(String, String)>,
-        clock: Arc<dyn Clock>,
-    ) -> Self {
-        Self::new(None, MemberConnection::foreign(channel, user, 0), clock)
+        Ok(Self {
+            config,
+            clock,
+            connection: watch::Sender::new(Some(Arc::new(first))),
+            replacing: Mutex::default(),
+            outage: Outage::new(BACKOFF),
+            history: History::default(),
+        })
     }
 
     pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
@@ -120,13 +105,12 @@ impl Cluster {
         let _ = self.connection.subscribe().wait_for(Option::is_none).await;
     }
 
-    /// The settings; `None` for a channel of the caller.
-    pub(crate) fn config(&self) -> Option<&EtcdConfig> {
-        self.config.as_ref()
+    pub(crate) fn config(&self) -> &EtcdConfig {
+        &self.config
     }
 
     pub(crate) fn members(&self) -> usize {
-        self.config.as_ref().map_or(1, |config| config.members.len())
+        self.config.members.len()
     }
 
     /// Moves on to the next member, unless another task has done so since `left` was the current
@@ -137,16 +121,10 @@ impl Cluster {
         if self.connection().is_none_or(|present| present.number() != number) {
             return;
         }
-        let next = match &self.config {
-            Some(config) => {
-                let member = (left.member() + 1) % config.members.len();
-                match MemberConnection::to_member(config, member, number + 1) {
-                    Ok(next) => next,
-                    // The addresses were good before, so this does not happen.
-                    Err(_) => return,
-                }
-            }
-            None => left.again(),
+        let member = (left.member() + 1) % self.members();
+        // The addresses were good before, so this does not fail.
+        let Ok(next) = MemberConnection::to_member(&self.config, member, number + 1) else {
+            return;
         };
         tracing::debug!(target: "distlock", from = left.endpoint(), to = next.endpoint(), "another connection to etcd");
         self.connection.send_if_modified(|present| {

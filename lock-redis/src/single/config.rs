@@ -134,7 +134,8 @@ impl RedisConfig {
         Ok(config)
     }
 
-    /// The default settings for the server of `client`. Its protocol is raised to RESP3. Address and
+    /// The default settings for the server of `client`, which was built by other means, for example with certificates of its
+    /// own. Its protocol is raised to RESP3. Address and
     /// credentials are those of now: a token that the client would renew works until the connection is lost.
     pub fn from_client(client: redis::Client) -> Self {
         Self {

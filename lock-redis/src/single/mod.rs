@@ -81,20 +81,6 @@ impl RedisBackend {
         Ok(backend)
     }
 
-    /// Like [`connect`](Self::connect), with the default settings for the server of `client`: for
-    /// a client that was built by other means, for example with custom certificates.
-    ///
-    /// # Errors
-    ///
-    /// As [`connect`](Self::connect).
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel-safe.
-    pub async fn from_client(client: redis::Client) -> Result<Self> {
-        Self::connect(RedisConfig::from_client(client)).await
-    }
-
     async fn check_rights(&self) -> Result<()> {
         let client = &self.client;
         let keys = ["string", "set", "hash"].map(|kind| client.probe_key(kind));

@@ -9,7 +9,7 @@ use lock_core::{Clock, ClockInstant, Error, ErrorKind, OsRng, Result, Rng, Syste
 use tokio::task::JoinSet;
 use zookeeper_client as zk;
 
-use crate::error::{ZOOKEEPER, bad_hosts, not_connected};
+use crate::error::{ZOOKEEPER, not_connected};
 use crate::settings::{Acl, LONGEST_SESSION, SHORTEST_SESSION, ZkConfig};
 use crate::wire::{self, DriverConnection};
 
@@ -23,8 +23,6 @@ pub(crate) const STEP: Duration = Duration::from_millis(500);
 /// What is needed to connect to one server of an ensemble.
 pub(crate) struct Ensemble {
     connector: zk::Connector,
-    /// Connect strings of one server each.
-    pub(crate) hosts: Vec<String>,
     /// Hosts and ports: never a credential.
     pub(crate) endpoint: String,
     pub(super) acl: Acl,
@@ -41,30 +39,13 @@ impl fmt::Debug for Ensemble {
 
 impl Ensemble {
     pub(crate) fn new(config: ZkConfig) -> Self {
-        let mut connector = zk::Client::connector();
+        let mut connector = config.connector.clone().unwrap_or_else(zk::Client::connector);
         if let Some(digest) = config.digest() {
             connector = connector.with_auth("digest", digest.as_bytes());
         }
-        let hosts = config.endpoint().split(',').map(str::to_owned).collect();
-        Self::of(connector, hosts, config.granted_acl(), config)
-    }
-
-    /// With the caller's connector, and a connect string of the driver: several servers, and a
-    /// chroot after the last one.
-    pub(crate) fn given(connector: zk::Connector, cluster: &str) -> Result<Self> {
-        let begin = cluster.rfind("://").map_or(0, |at| at + "://".len());
-        let at = cluster[begin..].find('/').map_or(cluster.len(), |at| begin + at);
-        let (servers, chroot) = cluster.split_at(at);
-        if servers.split(',').any(str::is_empty) {
-            return Err(bad_hosts(cluster));
-        }
-        let hosts = servers.split(',').map(|server| format!("{server}{chroot}")).collect();
-        Ok(Self::of(connector, hosts, Acl::Open, ZkConfig::new("localhost")?))
-    }
-
-    fn of(connector: zk::Connector, hosts: Vec<String>, acl: Acl, config: ZkConfig) -> Self {
-        let (endpoint, config) = (hosts.join(","), Arc::new(config));
-        Self { connector, hosts, endpoint, acl, config, clock: Arc::new(SystemClock::default()) }
+        let (endpoint, acl) = (config.endpoint(), config.granted_acl());
+        let (config, clock) = (Arc::new(config), Arc::new(SystemClock::default()));
+        Self { connector, endpoint, acl, config, clock }
     }
 
     /// Connects to the server with this number, modulo their count, with a session that lasts for
@@ -86,7 +67,7 @@ impl Ensemble {
             Some(session) => connector.with_session(session.clone()),
             None => connector,
         };
-        wire::connect(connector, &self.hosts[host % self.hosts.len()], timeout).await
+        wire::connect(connector, &self.config.hosts[host % self.config.hosts.len()], timeout).await
     }
 }
 
@@ -188,7 +169,7 @@ impl Ensemble {
     /// long. The first that succeeds wins.
     async fn open(self: &Arc<Self>, wanted: Duration, end: ClockInstant) -> Result<NewSession> {
         let limit = self.config.connect_timeout;
-        let hosts = self.hosts.len();
+        let hosts = self.config.hosts.len();
         let pause = if hosts > 1 { limit / ATTEMPTS } else { limit };
         let first = any(hosts);
         let mut refused = HashSet::new();

@@ -77,7 +77,7 @@ impl Resumption {
         let mut backoff = Backoff::new(PAUSES.0, PAUSES.1.min(self.timeout / 16));
         let last = self.host;
         for tried in 1.. {
-            self.host = (last + tried) % self.ensemble.hosts.len();
+            self.host = (last + tried) % self.ensemble.config.hosts.len();
             match self.try_to_resume().await {
                 Ok(connection) => return Some(connection),
                 Err(Obstacle::Now) => {}
@@ -87,7 +87,7 @@ impl Resumption {
             if !is_used && tokio::time::Instant::now() >= give_up {
                 return None;
             }
-            if tried % self.ensemble.hosts.len() == 0 {
+            if tried % self.ensemble.config.hosts.len() == 0 {
                 tokio::time::sleep(backoff.failed(&OsRng)).await;
             }
         }
