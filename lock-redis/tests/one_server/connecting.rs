@@ -420,6 +420,6 @@ async fn a_server_that_talks_nonsense_is_an_error() {
 async fn from_client_takes_the_users_client() {
     let server = server().await;
     let client = redis::Client::open(server.url()).unwrap();
-    let locks = Locks::new(RedisBackend::from_client(client).await.unwrap());
+    let locks = Locks::new(RedisBackend::connect(RedisConfig::from_client(client)).await.unwrap());
     locks.named("a").unwrap().acquire().await.unwrap().release().await.unwrap();
 }

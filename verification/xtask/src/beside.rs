@@ -1,6 +1,6 @@
-//! CPU-bound checks, run on idle processors only beside the tests, which mostly wait: two chains of them, one for the
-//! exhaustive model checks and the simulation, which has a profile of its own, and one for all others, which wait for
-//! each other's builds.
+//! CPU-bound checks, run on idle processors only beside the tests and the soak, which mostly wait: two chains of them,
+//! one for the exhaustive model checks and the simulation, which has a profile of its own, and one for all others,
+//! which wait for each other's builds.
 
 use std::fs::{self, File};
 use std::io;

@@ -42,10 +42,6 @@ pub(crate) fn whole(folder: &Path, is_full: bool, before: u64) -> io::Result<i32
     let jobs = jobs.into_iter().filter(|job| !beside::is_model(&job.name)).collect();
     let beside = is_full.then(|| Beside::start(folder)).transpose()?;
     let ran = run.tests(jobs)?;
-    if let Some(beside) = beside {
-        run.wait(beside)?;
-    }
-    run.judge_again(ran)?;
     if is_full {
         // No other test runs now: the servers of all set-ups run at once.
         run.step("soak");
@@ -55,6 +51,10 @@ pub(crate) fn whole(folder: &Path, is_full: bool, before: u64) -> io::Result<i32
             run.failures.insert("the soak".to_owned());
         }
     }
+    if let Some(beside) = beside {
+        run.wait(beside)?;
+    }
+    run.judge_again(ran)?;
     run.end(is_full)
 }
 
@@ -115,7 +115,7 @@ impl Run {
     }
 
     fn wait(&mut self, beside: Beside) -> io::Result<()> {
-        self.step("checks that ran beside the tests");
+        self.step("checks that ran beside the tests and the soak");
         let (done, is_whole) = beside.wait()?;
         if !is_whole {
             self.failures.insert("the checks beside the tests were aborted".to_owned());

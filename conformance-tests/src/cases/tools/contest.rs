@@ -296,9 +296,18 @@ async fn disturb(cx: &Cx, link: &Link, faults: [Fault; 3]) -> Check {
     for fault in faults {
         cx.sleep(cx.ttl() / 8).await;
         let before = link.struck();
-        link.inject(fault).await?;
-        if within(cx, patience(cx), has_struck(cx, link, before)).await.is_none() {
-            return Err(Stop::hindered(format_args!("{fault:?} has not struck")));
+        // One for a reply that has not come goes with its connection.
+        let strikes = async {
+            loop {
+                link.inject(fault).await?;
+                if within(cx, cx.ttl() * 4, has_struck(cx, link, before)).await.is_some() {
+                    return Check::Ok(());
+                }
+            }
+        };
+        match within(cx, patience(cx), strikes).await {
+            Some(struck) => struck?,
+            None => return Err(Stop::hindered(format_args!("{fault:?} has not struck"))),
         }
     }
     Ok(())

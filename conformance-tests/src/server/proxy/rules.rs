@@ -31,8 +31,6 @@ pub(super) struct Rules {
     pub(super) next: VecDeque<Option<Next>>,
     /// How many plans for one request or reply have been carried out.
     pub(super) struck: u64,
-    /// Incremented when all plans are forgotten.
-    pub(super) forgotten: u64,
 }
 
 /// What happens to the next request.
@@ -61,8 +59,7 @@ pub(super) struct Line {
     /// The number of cuts when it was made.
     born: u64,
     pub(super) number: u64,
-    /// With the number of times that all plans were forgotten, when it was planned.
-    fate: Mutex<(ReplyFate, u64)>,
+    fate: Mutex<ReplyFate>,
     /// Set when a plan ends only this connection.
     pub(super) ended: watch::Sender<bool>,
 }
@@ -107,14 +104,12 @@ impl Line {
         let _ = rules.wait_for(open).await;
     }
 
-    fn set_fate(&self, fate: ReplyFate, rules: &Rules) {
-        *self.fate.lock().unwrap_or_else(PoisonError::into_inner) = (fate, rules.forgotten);
+    fn set_fate(&self, fate: ReplyFate) {
+        *self.fate.lock().unwrap_or_else(PoisonError::into_inner) = fate;
     }
 
-    fn take_fate(&self, rules: &Rules) -> ReplyFate {
-        let mut fate = self.fate.lock().unwrap_or_else(PoisonError::into_inner);
-        let (fate, forgotten) = std::mem::take(&mut *fate);
-        if forgotten == rules.forgotten { fate } else { ReplyFate::Pass }
+    fn take_fate(&self) -> ReplyFate {
+        std::mem::take(&mut *self.fate.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// What happens to a piece that is neither a request nor a reply.
@@ -142,9 +137,9 @@ impl Line {
                     match next {
                         None => {}
                         Some(Next::LoseRequest) => (verdict.lose, verdict.cut) = (true, true),
-                        Some(Next::LoseReply) => self.set_fate(ReplyFate::Lose, rules),
+                        Some(Next::LoseReply) => self.set_fate(ReplyFate::Lose),
                         Some(Next::DelayReply(delay)) => {
-                            self.set_fate(ReplyFate::DelayOnce(delay), rules);
+                            self.set_fate(ReplyFate::DelayOnce(delay));
                         }
                         Some(Next::HoldRequest(delay)) => verdict.delay += delay,
                     }
@@ -155,7 +150,7 @@ impl Line {
                         rules.cut_before_reply = None;
                         (verdict.lose, verdict.cut) = (true, true);
                     }
-                    let fate = self.take_fate(rules);
+                    let fate = self.take_fate();
                     if !matches!(fate, ReplyFate::Pass) {
                         rules.struck += 1;
                     }
@@ -170,21 +165,6 @@ impl Line {
             false
         });
         verdict
-    }
-}
-
-/// What was planned for a reply that has not come is for one on another connection.
-impl Drop for Line {
-    fn drop(&mut self) {
-        self.rules.send_if_modified(|rules| {
-            let next = match self.take_fate(rules) {
-                ReplyFate::Pass => return false,
-                ReplyFate::Lose => Next::LoseReply,
-                ReplyFate::DelayOnce(delay) => Next::DelayReply(delay),
-            };
-            rules.next.push_front(Some(next));
-            false
-        });
     }
 }
 
