@@ -240,7 +240,7 @@ async fn a_change_of_the_users_is_survived() {
     let (cluster, root, url) = guarded(&[("auth-token", &tokens)]).await;
     let endpoint = format!("http://{}", cluster.address(0).unwrap());
     let channel = Channel::from_shared(endpoint).unwrap().connect_lazy();
-    let config = EtcdConfig::from_channel(channel).user("root", PASSWORD).prefix("jobs").unwrap();
+    let config = EtcdConfig::from_channel(channel).user("root", PASSWORD).prefix("given").unwrap();
     let foreign = EtcdBackend::connect(config).await.unwrap();
     let ours = lock_etcd::connect(&url).await.unwrap();
     for (at, backend) in [foreign, ours].into_iter().enumerate() {
