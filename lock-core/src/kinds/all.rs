@@ -307,7 +307,7 @@ impl LockSet {
     async fn take(&self, patience: Patience) -> Result<LockSetGuard> {
         let terms = self.terms()?;
         let steps = || self.clone().take_all(patience);
-        let guard = attended(&self.client, terms.ttl / 2, steps).await?;
+        let guard = attended(&self.client, terms.ttl, steps).await?;
         guard.set_min_hold(terms.min_hold);
         Ok(guard)
     }

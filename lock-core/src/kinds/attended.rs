@@ -12,20 +12,21 @@ use crate::keeper::{Client, STANDSTILL_GRACE};
 use crate::mutex::Mutex;
 use crate::{Clock, ClockInstant, Result};
 
-/// Goes through these steps. Where they could go on, and nobody polls them until `limit` or twice that has passed, they
-/// are given up with all that they have taken. Once somebody polls them again, they begin anew.
+/// Goes through these steps. Where they could go on, and nobody polls them within `ttl`, they are given up with all that
+/// they have taken. Once somebody polls them again, they begin anew.
 pub(super) async fn attended<T, F>(
     client: &Client,
-    limit: Duration,
+    ttl: Duration,
     steps: impl Fn() -> F,
 ) -> Result<T>
 where
     F: Future<Output = Result<T>> + Send + 'static,
 {
     let clock = Arc::clone(&client.clock);
-    let caller = Arc::new(Caller { clock: Arc::clone(&clock), called: Mutex::default() });
+    let caller = Arc::new(CallingTask { clock: Arc::clone(&clock), called: Mutex::default() });
     let call = Arc::new(AttendedCall { steps: Mutex::new(None), caller });
-    let watch = watch(Arc::downgrade(&call), clock, limit);
+    // What is left alone right after one look is given up at the second.
+    let watch = watch(Arc::downgrade(&call), clock, ttl / 2);
     let _watch = AbortOnDropHandle::new(client.home()?.handle().spawn(watch));
     poll_fn(|cx| call.poll(cx, &steps)).await
 }
@@ -33,11 +34,11 @@ where
 struct AttendedCall<F> {
     /// `None` before it begins, and when it was given up.
     steps: Mutex<Option<Pin<Box<F>>>>,
-    caller: Arc<Caller>,
+    caller: Arc<CallingTask>,
 }
 
 /// Who polls the call.
-struct Caller {
+struct CallingTask {
     clock: Arc<dyn Clock>,
     called: Mutex<Called>,
 }
@@ -80,7 +81,7 @@ async fn watch<F: Future>(call: Weak<AttendedCall<F>>, clock: Arc<dyn Clock>, li
     }
 }
 
-impl Wake for Caller {
+impl Wake for CallingTask {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -88,7 +89,7 @@ impl Wake for Caller {
     fn wake_by_ref(self: &Arc<Self>) {
         let mut called = self.called.lock();
         called.since.get_or_insert_with(|| self.clock.now());
-        let waker = called.waker.clone();
+        let waker = called.waker.take();
         drop(called);
         if let Some(waker) = waker {
             waker.wake();

@@ -28,7 +28,7 @@ where
     let client = whole.client();
     let steps = async {
         let terms = whole.terms()?;
-        let taken = attended(client, terms.ttl / 2, steps).await;
+        let taken = attended(client, terms.ttl, steps).await;
         taken.inspect(|taken| keep(taken, terms.min_hold))
     };
     let begun = client.clock.now();

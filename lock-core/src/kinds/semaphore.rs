@@ -200,23 +200,21 @@ impl Semaphore {
     }
 
     async fn take(&self, patience: Patience) -> Result<Permit> {
-        let search = || {
-            let this = self.clone();
-            async move {
-                let permits = this.permits;
-                this.search(patience).await.map_err(|error| match error.kind() {
-                    // Who has the turnstile, or one of the slots, is nobody's concern.
-                    ErrorKind::NotAcquired => {
-                        Error::new(error.kind(), format!("all {permits} permits are taken"))
-                    }
-                    _ => error,
-                })
-            }
-        };
+        let search = || self.clone().search(patience);
         take(&self.lock, patience, search, Permit::set_min_hold).await
     }
 
     async fn search(self, patience: Patience) -> Result<Permit> {
+        self.try_or_queue(patience).await.map_err(|error| match error.kind() {
+            // Who has the turnstile, or one of the slots, is nobody's concern.
+            ErrorKind::NotAcquired => {
+                Error::new(error.kind(), format!("all {} permits are taken", self.permits))
+            }
+            _ => error,
+        })
+    }
+
+    async fn try_or_queue(&self, patience: Patience) -> Result<Permit> {
         if rules::may_try(Arc::strong_count(&self.in_use.waiters) - 1)
             && let Some(permit) = self.free_one(patience).await?
         {

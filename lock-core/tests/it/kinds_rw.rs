@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
+use lock_core::kinds::{ReadGuard, RwLock, WriteGuard};
 use lock_core::memory::MemoryBackend;
 use lock_core::testing::TokioClock;
 use lock_core::{
@@ -250,29 +251,35 @@ async fn a_writer_that_loses_its_turn_takes_another() {
     }
 }
 
+/// Whether others write or read, if they do anything, and whether the call writes.
+const MEETINGS: [(Option<bool>, bool); 4] =
+    [(None, true), (Some(true), false), (Some(false), true), (None, false)];
+
+/// What others have who write, or read, if they do anything.
+async fn held(prices: &RwLock, writes: Option<bool>) -> (Option<WriteGuard>, Option<ReadGuard>) {
+    match writes {
+        Some(true) => (Some(prices.write().await.unwrap()), None),
+        Some(false) => (None, Some(prices.read().await.unwrap())),
+        None => (None, None),
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_dropped_anywhere_leaves_nothing() {
     for store in stores() {
-        for (theirs, writes) in
-            [(None, true), (Some(true), false), (Some(false), true), (None, false)]
-        {
+        for (theirs, writes) in MEETINGS {
             for polls in 1..50 {
                 let (store, locks, clock) = virtual_locks(store.clone().stepwise());
                 let other = another(&store, clock);
                 let prices = other.rw_lock("prices").unwrap();
-                let (mut write, mut read) = (None, None);
-                match theirs {
-                    Some(true) => write = Some(prices.write().await.unwrap()),
-                    Some(false) => read = Some(prices.read().await.unwrap()),
-                    None => {}
-                }
+                let held = held(&prices, theirs).await;
                 let prices = locks.rw_lock("prices").unwrap();
                 if writes {
                     drop(dropped_after_turns(polls, prices.write()).await);
                 } else {
                     drop(dropped_after_turns(polls, prices.read()).await);
                 }
-                drop((write, read));
+                drop(held);
                 tokio::time::sleep(SECOND).await;
                 let left = other.list("").await.unwrap();
                 assert_eq!(left, [], "{theirs:?} {writes}, dropped after {polls}");
@@ -326,18 +333,11 @@ async fn a_read_that_is_left_alone_stops_no_other() {
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_left_alone_stops_others_for_a_lease_at_most() {
     for store in stores() {
-        for (theirs, writes) in
-            [(None, true), (Some(true), false), (Some(false), true), (None, false)]
-        {
+        for (theirs, writes) in MEETINGS {
             for polls in 1..40 {
                 let (store, locks, clock) = virtual_locks(store.clone().stepwise());
                 let other = another(&store, clock).rw_lock("prices").unwrap().ttl(6 * SECOND);
-                let (mut write, mut read) = (None, None);
-                match theirs {
-                    Some(true) => write = Some(other.write().await.unwrap()),
-                    Some(false) => read = Some(other.read().await.unwrap()),
-                    None => {}
-                }
+                let held = held(&other, theirs).await;
                 let prices = locks.rw_lock("prices").unwrap().ttl(6 * SECOND);
                 let mut alone: Pin<Box<dyn Future<Output = Result<()>>>> = if writes {
                     Box::pin(async { prices.write().await.map(drop) })
@@ -345,7 +345,7 @@ async fn a_call_that_is_left_alone_stops_others_for_a_lease_at_most() {
                     Box::pin(async { prices.read().await.map(drop) })
                 };
                 let is_done = poll_turns(polls, &mut alone).await.is_some();
-                drop((write, read));
+                drop(held);
                 let written = tokio::time::timeout(7 * SECOND, other.write()).await;
                 let what = format!("{theirs:?} {writes}, left alone after {polls}");
                 written.expect(&what).expect(&what).release().await.unwrap();

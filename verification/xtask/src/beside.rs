@@ -201,12 +201,13 @@ fn simulation(root: &Path) -> Check {
 
 /// The largest one says itself whether it has anything to do.
 fn model(job: Job) -> Check {
-    let mut command = job.command();
-    if job.name.starts_with("redlock-model-check-") {
-        command = Command::new(".ci/explored");
-        command.arg(job.path());
+    let mut check = Check { command: job.command(), name: job.name };
+    if check.name.starts_with("redlock-model-check-") {
+        let mut explored = Command::new(".ci/explored");
+        explored.args(check.command.get_args());
+        check.command = explored;
     }
-    Check { command, name: job.name }
+    check
 }
 
 pub(crate) fn is_model(job: &str) -> bool {

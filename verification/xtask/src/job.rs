@@ -55,10 +55,6 @@ impl Job {
         run(&command, &out)
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new("bash");
         command.arg(&self.path);

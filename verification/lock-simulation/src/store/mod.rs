@@ -137,16 +137,16 @@ impl Store {
         label.is_some_and(|label| label.starts_with(READS))
     }
 
-    /// The slots beside this gate, or permits, of one process that last until then at least, and their owners.
-    pub(crate) fn slots_of(&self, process: usize, whole: &LockKey, until: Time) -> Vec<OwnerId> {
+    /// The owners of the slots beside this gate that one process has.
+    pub(crate) fn slots_of(&self, process: usize, whole: &LockKey) -> Vec<OwnerId> {
+        let now = self.world.now();
         let slots = format!("{}~~r", whole.name());
         let lines = self
             .lines
             .iter()
             .filter(|(key, _)| key.prefix() == whole.prefix() && key.name().starts_with(&slots));
         let holders = lines.filter_map(|(_, line)| line.holder.as_ref());
-        let ours =
-            holders.filter(|(entry, _)| entry.push.process == process && entry.until > until);
+        let ours = holders.filter(|(entry, _)| entry.push.process == process && entry.until > now);
         ours.map(|(entry, _)| entry.owner).collect()
     }
 

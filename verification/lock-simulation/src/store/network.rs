@@ -239,7 +239,7 @@ impl Network {
         }
         let Some(whole) = key.name().strip_suffix("~~g") else { return seen };
         let Ok(whole) = LockKey::new(key.prefix(), whole) else { return seen };
-        let slots = self.state().store.slots_of(process, &whole, self.world().now());
+        let slots = self.state().store.slots_of(process, &whole);
         match before {
             Some((had, before)) if had == slots => before,
             _ => {

@@ -95,14 +95,10 @@ fn classes() -> Option<PathBuf> {
         let member = Member::new(0)?;
         let (data, election) = &member.peer_ports;
         // It elects itself.
-        let peers = format!("standaloneEnabled=false\nserver.1=127.0.0.1:{data}:{election}\n");
-        let write = || {
-            std::fs::create_dir(folder)?;
-            std::fs::create_dir(member.data())?;
-            std::fs::write(member.data().join("myid"), "1\n")?;
-            std::fs::write(member.settings(), member.config(&peers, (TICK, TICK)))
-        };
-        write().map_err(|error: std::io::Error| failed("no configuration", error))?;
+        let alone = format!("standaloneEnabled=false\nserver.1=127.0.0.1:{data}:{election}\n");
+        prepare(std::slice::from_ref(&member), |_, _| 0, (TICK, TICK))?;
+        member.configure(&alone)?;
+        std::fs::create_dir(folder).map_err(|error| failed("no folder for classes", error))?;
         let archive = format!("-XX:ArchiveClassesAtExit={}", folder.join(ARCHIVE).display());
         let mut rehearsal = Command::new("timeout");
         rehearsal.args([REHEARSAL, "java", &archive]).args(MACHINE).args(["-cp", JAR, MAIN]);
