@@ -24,6 +24,7 @@ use crate::url::{Setting, StoreUrl};
 /// | `postgres://user:password@host[:5432]/database`, `postgresql://` | a table of PostgreSQL |
 /// | `mysql://user:password@host[:3306]/database`, `mariadb://` | a table of MySQL or MariaDB |
 /// | `redis://[user:password@]host[:6379][/db]`, `rediss://`, `redis+unix:///socket` | one Redis server |
+/// | `redis+sentinel://[user:password@]sentinel[:26379],sentinel/group[/db]`, `rediss+sentinel://` | the master of a group that sentinels watch |
 /// | `redlock://a:6379,b:6379,c:6379`, `redlocks://` | a quorum of independent Redis servers |
 /// | `etcd://[user:password@]host[:2379],host,host[/prefix]`, `etcds://` | an etcd cluster |
 /// | `zookeeper://host[:2181],host,host[/root]`, `zk://` | a ZooKeeper ensemble |
@@ -37,7 +38,7 @@ use crate::url::{Setting, StoreUrl};
 /// | `lock_delay` | how long others are kept away after a holder has lost a lock: see [`Lock::lock_delay`](crate::Lock::lock_delay) | none |
 /// | `lock_min_hold` | the least time for which a lock is kept from others: see [`Lock::min_hold`](crate::Lock::min_hold) | none |
 /// | `lock_call_timeout` | the limit for one call to the store | a third of the TTL, at most `5s` |
-/// | `lock_unavailable_after` | when a wait without a limit gives up on a store that does not answer | `30s`; Redlock: `30s` more than its longest TTL |
+/// | `lock_unavailable_after` | when a wait without a limit gives up on a store that does not answer | `30s`; Redlock: `30s` more than its longest TTL; Redis with sentinels: `30s` more than a new master waits |
 /// | `lock_cohort` | how many tasks of this process may have a lock one after the other: see [`LocksBuilder::cohort`](crate::backend::LocksBuilder::cohort) | `1`, off |
 /// | `lock_label` | the holder's name as shown to people | host and process id |
 ///

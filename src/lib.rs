@@ -19,6 +19,7 @@
 //! [SQL]: https://docs.rs/lock-sql
 //! [Redis]: https://docs.rs/lock-redis
 //! [Redlock]: https://docs.rs/lock-redis/latest/lock_redis/redlock/index.html
+//! [Sentinel]: https://docs.rs/lock-redis/latest/lock_redis/sentinel/index.html
 //! [etcd]: https://docs.rs/lock-etcd
 //! [ZooKeeper]: https://docs.rs/lock-zk
 //! [conformance-tests]: https://docs.rs/conformance-tests

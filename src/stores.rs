@@ -50,7 +50,7 @@ impl StoreKind {
     }
 }
 
-/// A row of the table: a store that is named like the feature that enables it, how its URL is read,
+/// A row of the table: a store that is named like the feature that enables it, or has another name, how its URL is read,
 /// how it is connected, and what makes a builder of its locks. The text is here, since a build knows
 /// the stores, too, that it leaves out.
 macro_rules! kind {
@@ -58,8 +58,11 @@ macro_rules! kind {
         kind!($feature, $url, $schemes, $read, $connect, Locks::builder)
     };
     ($feature:literal, $url:literal, $schemes:expr, $read:expr, $connect:expr, $build:expr) => {
+        kind!($feature of $feature, $url, $schemes, $read, $connect, $build)
+    };
+    ($name:literal of $feature:literal, $url:literal, $schemes:expr, $read:expr, $connect:expr, $build:expr) => {
         StoreKind {
-            name: $feature,
+            name: $name,
             url: $url,
             schemes: $schemes,
             feature: Some($feature),
@@ -100,6 +103,11 @@ const KINDS: &[StoreKind] = &[
         lock_redis::RedisConfig::from_url, lock_redis::RedisBackend::connect
     ),
     kind!(
+        "sentinel" of "redis", "redis+sentinel://[[user]:password@]sentinel[:26379][,sentinel...]/group[/database]",
+        &["redis+sentinel", "rediss+sentinel"],
+        lock_redis::SentinelConfig::from_url, lock_redis::SentinelBackend::connect, past_failover
+    ),
+    kind!(
         "redlock", "redlock://[[user]:password@]host[:6379],host,host", &["redlock", "redlocks"],
         lock_redis::RedlockConfig::from_url, lock_redis::RedlockBackend::connect, past_quarantine
     ),
@@ -138,6 +146,13 @@ fn past_quarantine(store: lock_redis::RedlockBackend) -> LocksBuilder {
     Locks::builder(store).unavailable_after(std::time::Duration::from_secs(30) + longest)
 }
 
+/// A new master grants nothing for as long as it may have forgotten a lock, and says why. That is worth waiting for.
+#[cfg(feature = "redis")]
+fn past_failover(store: lock_redis::SentinelBackend) -> LocksBuilder {
+    let wait = std::time::Duration::from_secs(30) + store.quarantine();
+    Locks::builder(store).unavailable_after(wait)
+}
+
 /// All kinds of stores that this version knows, those included that this build leaves out: for a
 /// program that tells its users which URLs it takes.
 ///
@@ -174,6 +189,8 @@ mod tests {
             lock_sql::SCHEMES,
             #[cfg(feature = "redis")]
             lock_redis::SCHEMES,
+            #[cfg(feature = "redis")]
+            lock_redis::SENTINEL_SCHEMES,
             #[cfg(feature = "redlock")]
             lock_redis::REDLOCK_SCHEMES,
             #[cfg(feature = "etcd")]

@@ -28,6 +28,7 @@ fn fuzz_urls() {
         "redis://",
         "rediss://",
         "redis+unix://",
+        "redis+sentinel://",
         "redlock://",
         "redlocks://",
         "etcd://",

@@ -106,12 +106,15 @@ async fn every_parameter_is_on_the_page_of_its_store() {
         ("postgres://h/d", "lock-sql/README.md"),
         ("mysql://u@h/d", "lock-sql/README.md"),
         ("redis://h", "lock-redis/README.md"),
+        ("redis+sentinel://a,b,c/g", "lock-redis/SENTINEL.md"),
+        ("redis+sentinel://a,b,c/g?lock_failover=trust", "lock-redis/SENTINEL.md"),
         ("redlock://a,b,c", "lock-redis/REDLOCK.md"),
         ("etcd://h", "lock-etcd/README.md"),
         ("zookeeper://h", "lock-zk/README.md"),
     ] {
         let page_text = read(page);
-        let error = distlock::connect(&format!("{url}?nonsense=1")).await.unwrap_err().to_string();
+        let wrong = format!("{url}{}nonsense=1", if url.contains('?') { '&' } else { '?' });
+        let error = distlock::connect(&wrong).await.unwrap_err().to_string();
         let list = error.split_once("it has ").unwrap().1.split_once(", and in a URL").unwrap().0;
         for name in list.split(", ") {
             assert!(page_text.contains(&format!("`{name}`")), "{page} has no {name}");

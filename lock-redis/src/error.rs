@@ -31,13 +31,13 @@ pub(crate) fn from_redis(error: RedisError, stage: RequestStage, endpoint: &str)
         }
         _ if runs_no_scripts(&error) => {
             return Error::unsupported(format!(
-                "the Redis server at {endpoint} does not know EVALSHA: it is probably a Sentinel, which keeps no locks. Give the address of the server itself"
+                "the Redis server at {endpoint} does not know EVALSHA: it is probably a Sentinel, which keeps no locks. Use redis+sentinel://{endpoint}/GROUP, or give the address of the server itself"
             ))
             .with_source_shown_as(error, "");
         }
         redis::ErrorKind::Server(ServerErrorKind::CrossSlot | ServerErrorKind::Moved) => {
             return Error::config(format!(
-                "the Redis server at {endpoint} is a node of a Redis Cluster, where no script may use the lock and the mark for all names together: use a standalone server"
+                "the Redis server at {endpoint} is a node of a Redis Cluster, where no script may use the lock and the mark for all names together. redis:// is for one server, and redis+sentinel:// for a master with replicas; a cluster is not supported"
             ))
             .with_source_shown_as(error, "");
         }

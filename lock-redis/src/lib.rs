@@ -1,4 +1,5 @@
 //! [REDLOCK.md]: mod@redlock
+//! [SENTINEL.md]: mod@sentinel
 //!
 #![doc = include_str!("../README.md")]
 //!
@@ -14,6 +15,7 @@
 //!   until it is answered), leases in `renewals`, who is woken in `waiters`, what all claims share in `client`,
 //!   hand-overs in `hand_overs`, the queue itself in `scripts`
 //! - `redlock` — a quorum of servers as a store, with a map of its own
+//! - `sentinel` — a master and its replicas as a store: one of the two others, wherever the master is
 //! - `error` — what an error of the driver means for a request
 //! - `seams` — what `mutants` replaces: known mistakes, for the tests of the tests
 
@@ -23,6 +25,7 @@ mod node;
 pub mod redlock;
 #[cfg_attr(distlock_mutants, path = "mutants/mod.rs")]
 mod seams;
+pub mod sentinel;
 mod single;
 
 pub use node::Eviction;
@@ -33,4 +36,8 @@ pub use redlock::{
 #[cfg(distlock_mutants)]
 #[doc(hidden)]
 pub use seams::{REDLOCK_MUTANTS, SCRIPT_MUTANTS};
+pub use sentinel::{
+    Failover, SENTINEL_PARAMETERS, SENTINEL_SCHEMES, SentinelBackend, SentinelConfig,
+    connect_sentinel,
+};
 pub use single::{PARAMETERS, Pause, RedisBackend, RedisConfig, SCHEMES, connect};

@@ -25,10 +25,19 @@ where
     let clock = Arc::clone(&client.clock);
     let caller = Arc::new(CallingTask { clock: Arc::clone(&clock), called: Mutex::default() });
     let call = Arc::new(AttendedCall { steps: Mutex::new(None), caller });
-    // What is left alone right after one look is given up at the second.
-    let watch = watch(Arc::downgrade(&call), clock, ttl / 2);
-    let _watch = AbortOnDropHandle::new(client.home()?.handle().spawn(watch));
-    poll_fn(|cx| call.poll(cx, &steps)).await
+    let home = client.home()?.handle().clone();
+    let mut watched = None;
+    poll_fn(|cx| {
+        let polled = call.poll(cx, &steps);
+        // A call that needs no wait is not left alone.
+        if polled.is_pending() {
+            // What is left alone right after one look is given up at the second.
+            let watch = || watch(Arc::downgrade(&call), Arc::clone(&clock), ttl / 2);
+            watched.get_or_insert_with(|| AbortOnDropHandle::new(home.spawn(watch())));
+        }
+        polled
+    })
+    .await
 }
 
 struct AttendedCall<F> {

@@ -20,28 +20,54 @@ const PORT: u16 = 6379;
 /// If it cannot be read. The message shows `form`, not the base, which may contain a password
 /// anywhere.
 pub(crate) fn tcp_clients(base: &str, secure: bool, form: &str) -> Result<Vec<redis::Client>> {
-    if secure {
-        prepare_tls()?;
-    }
     let endpoint = Endpoint::parse(base, PORT, form)?;
-    let db: i64 = match endpoint.path().trim_end_matches('/') {
-        "" => 0,
-        // It is not shown: a password that was not encoded may end up there.
-        db => db.parse().map_err(|_| {
-            Error::config(format!("the database in the URL is not a number: the form is {form}"))
-        })?,
-    };
-    let clients = endpoint.hosts().iter().map(|host| {
-        let (host, port) = (host.name.clone(), host.port);
-        let address = if secure {
+    let login = ServerLogin::of(&endpoint, endpoint.path(), secure, form)?;
+    endpoint.hosts().iter().map(|host| login.client(host.name.clone(), host.port)).collect()
+}
+
+/// How a client comes in at a server, wherever that is.
+#[derive(Clone)]
+pub(crate) struct ServerLogin {
+    pub(crate) user: Option<String>,
+    pub(crate) password: Option<String>,
+    pub(crate) db: i64,
+    pub(crate) secure: bool,
+}
+
+impl ServerLogin {
+    /// As `endpoint` says, for the database `db`.
+    ///
+    /// # Errors
+    ///
+    /// If the database is not a number, or if this build has no TLS and it is to be `secure`.
+    pub(crate) fn of(endpoint: &Endpoint, db: &str, secure: bool, form: &str) -> Result<Self> {
+        if secure {
+            prepare_tls()?;
+        }
+        let db = match db.trim_end_matches('/') {
+            "" => 0,
+            // It is not shown: a password that was not encoded may end up there.
+            db => db.parse().map_err(|_| {
+                Error::config(format!(
+                    "the database in the URL is not a number: the form is {form}"
+                ))
+            })?,
+        };
+        let [user, password] =
+            [endpoint.user(), endpoint.password()].map(|part| part.map(str::to_owned));
+        Ok(Self { user, password, db, secure })
+    }
+
+    /// A client of the server at this address. Nothing is sent.
+    pub(crate) fn client(&self, host: String, port: u16) -> Result<redis::Client> {
+        let address = if self.secure {
             // Checking certificates cannot be switched off by a URL.
             ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
         } else {
             ConnectionAddr::Tcp(host, port)
         };
-        client(address, db, endpoint.user(), endpoint.password())
-    });
-    clients.collect()
+        client(address, self.db, self.user.as_deref(), self.password.as_deref())
+    }
 }
 
 /// A client of `redis+unix:///path/to/socket`, with the parameters `db`, `user` and `pass`.
@@ -87,7 +113,7 @@ fn client(
 }
 
 /// Which authorities to trust, and who we are, where a URL says so.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Tls {
     #[cfg(feature = "tls")]
     certificates: Option<redis::TlsCertificates>,

@@ -13,6 +13,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Client, Cmd, PushInfo, PushKind, RedisError, Value};
 use tokio::sync::OnceCell;
 
+use super::group::{MasterGroup, ServerAddress};
 use super::reply::info_field;
 use super::server_health::{NodeEvent, ServerHealth};
 use crate::error::{REDIS, RequestStage, from_redis, is_read_only, lacks_hello};
@@ -74,16 +75,43 @@ pub(super) fn with_our_settings(client: &Client, endpoint: &str) -> Result<Clien
 
 impl NodeConnection {
     /// Opens a connection and notifies the listener.
-    pub(super) async fn open(client: Client, health: Arc<ServerHealth>) -> Result<Self> {
-        match Self::handshake(&client, &health).await {
-            Ok(connection) => {
-                health.emit(NodeEvent::Up);
-                Ok(connection)
+    pub(super) async fn open(address: ServerAddress, health: Arc<ServerHealth>) -> Result<Self> {
+        let connection = match &address {
+            ServerAddress::Fixed(client) => Self::to(client, &health, &health.endpoint).await?,
+            ServerAddress::Group(group) => Self::to_master(group, &health).await?,
+        };
+        health.emit(NodeEvent::Up);
+        Ok(connection)
+    }
+
+    /// A connection to the present master, to which the sentinels lead, one after the other.
+    async fn to_master(group: &MasterGroup, health: &Arc<ServerHealth>) -> Result<Self> {
+        let mut failed = Vec::new();
+        for sentinel in group.order() {
+            let led = async {
+                let client = group.master_by(sentinel).await?;
+                let endpoint = client.get_connection_info().addr().to_string();
+                let mut opened = Self::to(&client, health, &endpoint).await?;
+                group.check(&mut opened.driver, &endpoint).await?;
+                Ok(opened)
+            };
+            let led = tokio::time::timeout(group.limit, led).await;
+            match led.unwrap_or_else(|_| Err(group.slow(sentinel))) {
+                Ok(opened) => {
+                    group.found_by(sentinel);
+                    return Ok(opened);
+                }
+                Err(error) => failed.push(error),
             }
-            Err(error) if lacks_hello(&error) => {
-                Err(too_old(&client, error, &health.endpoint).await)
-            }
-            Err(error) => Err(from_redis(error, RequestStage::Connecting, &health.endpoint)),
+        }
+        Err(group.nobody(&failed))
+    }
+
+    async fn to(client: &Client, health: &Arc<ServerHealth>, endpoint: &str) -> Result<Self> {
+        match Self::handshake(client, health).await {
+            Ok(connection) => Ok(connection),
+            Err(error) if lacks_hello(&error) => Err(too_old(client, error, endpoint).await),
+            Err(error) => Err(from_redis(error, RequestStage::Connecting, endpoint)),
         }
     }
 
@@ -228,6 +256,6 @@ async fn too_old(client: &Client, error: RedisError, endpoint: &str) -> Error {
 }
 
 /// Our own limits apply, not those of the driver.
-fn unlimited() -> redis::AsyncConnectionConfig {
+pub(super) fn unlimited() -> redis::AsyncConnectionConfig {
     redis::AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None)
 }

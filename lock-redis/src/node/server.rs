@@ -14,10 +14,11 @@ use lock_core::{Clock, ClockInstant, ErrorKind, LockKey, Result};
 use lock_kit::connect_once::ConnectOnce;
 use lock_kit::settings::{Between, Parameter};
 use parking_lot::Mutex;
-use redis::{Client, Cmd, ErrorKind as DriverKind, RedisError, ServerErrorKind, Value};
+use redis::{Cmd, ErrorKind as DriverKind, RedisError, ServerErrorKind, Value};
 use tokio::runtime::{Handle, Id};
 
 use super::connection::{NodeConnection, no_answer, with_our_settings};
+use super::group::ServerAddress;
 use super::reply::{ReplyReader, info_field};
 use super::script::ScriptCall;
 use super::server_health::{Listener, ServerHealth};
@@ -49,7 +50,7 @@ const CONNECTING: Duration = Duration::from_secs(3);
 
 /// A server as this client sees it, and the connection to it, if there is one.
 pub(crate) struct Node {
-    client: Client,
+    address: ServerAddress,
     health: Arc<ServerHealth>,
     connection: ConnectOnce<Arc<NodeConnection>>,
     /// The limit for one answer. A call may have a shorter one; the connection is given up after this
@@ -67,22 +68,28 @@ pub(crate) struct Interest {
 }
 
 impl Node {
-    /// A node of the server that `client` names, with the limits for opening a connection, including the
+    /// A node of the server at `address`, with the limits for opening a connection, including the
     /// handshake, and for one answer. Nothing is sent.
     pub(crate) fn new(
-        client: &Client,
+        address: &ServerAddress,
         (connect_timeout, response_timeout): (Duration, Duration),
         clock: Arc<dyn Clock>,
         listener: Option<Listener>,
     ) -> Result<Arc<Self>> {
-        let endpoint = match client.get_connection_info().addr() {
+        let endpoint = match address.is_secure() {
             // Plain text to a port of TLS, and the reverse, fail in silence.
-            address @ redis::ConnectionAddr::TcpTls { .. } => format!("{address} over TLS"),
-            address => address.to_string(),
+            true => format!("{} over TLS", address.endpoint()),
+            false => address.endpoint(),
         };
         let server = format!("the Redis server at {endpoint}");
+        let address = match address {
+            ServerAddress::Fixed(client) => {
+                ServerAddress::Fixed(with_our_settings(client, &endpoint)?)
+            }
+            ServerAddress::Group(group) => ServerAddress::Group(Arc::clone(group)),
+        };
         Ok(Arc::new(Self {
-            client: with_our_settings(client, &endpoint)?,
+            address,
             health: Arc::new(ServerHealth::new(endpoint, clock, listener)),
             connection: ConnectOnce::new(server, connect_timeout, BACKOFF),
             response_timeout,
@@ -127,8 +134,8 @@ impl Node {
         if let Some(connection) = self.current() {
             return Ok(connection);
         }
-        let (client, health) = (self.client.clone(), Arc::clone(&self.health));
-        let connect = || async move { NodeConnection::open(client, health).await.map(Arc::new) };
+        let (address, health) = (self.address.clone(), Arc::clone(&self.health));
+        let connect = || async move { NodeConnection::open(address, health).await.map(Arc::new) };
         self.connection.get(end.since(self.health.clock.now()), connect).await
     }
 
@@ -338,9 +345,9 @@ mod tests {
 
     #[tokio::test]
     async fn claims_that_follow_each_other_share_a_task() {
-        let client = Client::open("redis://127.0.0.1:1").unwrap();
+        let address = ServerAddress::Fixed(redis::Client::open("redis://127.0.0.1:1").unwrap());
         let limits = (CONNECTING, CONNECTING);
-        let node = Node::new(&client, limits, Arc::new(SystemClock::default()), None).unwrap();
+        let node = Node::new(&address, limits, Arc::new(SystemClock::default()), None).unwrap();
         let tasks = || Handle::current().metrics().num_alive_tasks();
         let before = tasks();
         for _ in 0..100 {

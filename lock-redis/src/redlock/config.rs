@@ -7,7 +7,10 @@ use lock_core::{Error, Result};
 use lock_kit::settings::{Between, Parameter, ReadBy, Words};
 use lock_kit::url::Params;
 
-use crate::node::{CONNECT_TIMEOUT, EVICTION, Eviction, LONGEST_TIMEOUT, Tls, tcp_clients};
+use super::rules;
+use crate::node::{
+    CONNECT_TIMEOUT, EVICTION, Eviction, LONGEST_TIMEOUT, ServerAddress, Tls, tcp_clients,
+};
 
 /// The URL schemes of Redlock.
 pub const REDLOCK_SCHEMES: &[&str] = &["redlock", "redlocks"];
@@ -27,16 +30,20 @@ pub const REDLOCK_PARAMETERS: &[&str] = &[
     Tls::PARAMETERS[2],
 ];
 
+/// For how much longer than its `min-replicas-max-lag` a master takes a silent replica for a good one: it counts whole
+/// seconds, and looks once a second.
+const LAG_IS_SEEN_WITHIN: Duration = Duration::from_secs(2);
+
 /// Of what a node keeps for a lock: two keys in the first.
 const VOTE_FORM: u32 = 2;
 
-const MAX_TTL: Parameter<Between> = Parameter {
+pub(crate) const MAX_TTL: Parameter<Between> = Parameter {
     name: "lock_max_ttl",
     text: "the longest ttl; the same for all clients",
     default: "`30s`",
     values: Duration::from_millis(100)..=Duration::from_secs(24 * 3600),
 };
-const BOOTSTRAP: Parameter<Words<Bootstrap>> = Parameter {
+pub(crate) const BOOTSTRAP: Parameter<Words<Bootstrap>> = Parameter {
     name: "lock_bootstrap",
     text: "`wait` or `now`",
     default: "`wait`",
@@ -54,13 +61,13 @@ const QUORUM_NAME: Parameter<ReadBy<String>> = Parameter {
     default: "the sorted addresses",
     values: |name| Ok(name.to_owned()),
 };
-const NODE_TIMEOUT: Parameter<Between> = Parameter {
+pub(crate) const NODE_TIMEOUT: Parameter<Between> = Parameter {
     name: "lock_node_timeout",
     text: "after how long a node counts as slow under contention",
     default: "5 % of the ttl, at least `100ms`",
     values: Duration::from_millis(1)..=LONGEST_TIMEOUT,
 };
-const DRIFT: Parameter<ReadBy<f64>> = Parameter {
+pub(crate) const DRIFT: Parameter<ReadBy<f64>> = Parameter {
     name: "lock_drift",
     text: "by how much clocks may disagree",
     default: "`0.01`",
@@ -90,7 +97,7 @@ const DRIFT: Parameter<ReadBy<f64>> = Parameter {
 /// ```
 #[derive(Clone)]
 pub struct RedlockConfig {
-    pub(crate) nodes: Vec<redis::Client>,
+    pub(crate) nodes: Vec<ServerAddress>,
     pub(crate) name: Option<String>,
     pub(crate) max_ttl: Duration,
     pub(crate) bootstrap: Bootstrap,
@@ -162,24 +169,35 @@ impl RedlockConfig {
         let clients: Result<Vec<_>> = clients.into_iter().map(|client| tls.apply(client)).collect();
         let mut config = Self::from_clients(clients?);
         config.name = QUORUM_NAME.read(&mut params)?;
-        config.node_timeout = NODE_TIMEOUT.read(&mut params)?;
-        config.max_ttl = MAX_TTL.read(&mut params)?.unwrap_or(config.max_ttl);
-        let limit = CONNECT_TIMEOUT.read(&mut params)?;
-        config.connect_timeout = limit.unwrap_or(config.connect_timeout);
-        config.drift = DRIFT.read(&mut params)?.unwrap_or(config.drift);
-        config.bootstrap = BOOTSTRAP.read(&mut params)?.unwrap_or_default();
         config.recover = RECOVER.read(&mut params)?.unwrap_or_default();
-        config.eviction = EVICTION.read(&mut params)?.unwrap_or_default();
+        config.read(&mut params)?;
         params.finish(scheme, REDLOCK_PARAMETERS)?;
         config.check()?;
         Ok(config)
     }
 
+    /// Takes the parameters out of a URL that a quorum of one has, too.
+    pub(crate) fn read(&mut self, params: &mut Params) -> Result<()> {
+        self.node_timeout = NODE_TIMEOUT.read(params)?;
+        self.max_ttl = MAX_TTL.read(params)?.unwrap_or(self.max_ttl);
+        self.connect_timeout = CONNECT_TIMEOUT.read(params)?.unwrap_or(self.connect_timeout);
+        self.drift = DRIFT.read(params)?.unwrap_or(self.drift);
+        self.bootstrap = BOOTSTRAP.read(params)?.unwrap_or_default();
+        self.eviction = EVICTION.read(params)?.unwrap_or(self.eviction);
+        Ok(())
+    }
+
     /// The default settings for the nodes of `clients`, which may differ in their credentials and in
     /// TLS. Their protocol is raised to RESP3.
     pub fn from_clients(clients: impl IntoIterator<Item = redis::Client>) -> Self {
+        Self::at(clients.into_iter().map(ServerAddress::Fixed).collect())
+    }
+
+    /// The default settings for nodes at these addresses. One alone is a group with a master that changes: it is
+    /// there once, and another server takes its place.
+    pub(crate) fn at(nodes: Vec<ServerAddress>) -> Self {
         Self {
-            nodes: clients.into_iter().collect(),
+            nodes,
             name: None,
             max_ttl: Duration::from_secs(30),
             bootstrap: Bootstrap::default(),
@@ -281,7 +299,7 @@ impl RedlockConfig {
 
     /// Host and port of each node.
     pub fn endpoints(&self) -> impl Iterator<Item = String> {
-        self.nodes.iter().map(|client| client.get_connection_info().addr().to_string())
+        self.nodes.iter().map(ServerAddress::endpoint)
     }
 
     /// What each node remembers: the number of nodes, the longest TTL, and which nodes. Where they are known
@@ -290,6 +308,10 @@ impl RedlockConfig {
     pub(crate) fn fingerprints(&self) -> Vec<String> {
         let (nodes, max_ttl) = (self.nodes.len(), self.max_ttl.as_millis());
         let terms = format!("{nodes} nodes, lock_max_ttl {max_ttl}ms, votes in form {VOTE_FORM}");
+        let terms = match self.lag() {
+            Some(lag) => format!("{terms}, lock_max_lag {}ms", lag.as_millis()),
+            None => terms,
+        };
         let mut sorted: Vec<_> = self.endpoints().collect();
         sorted.sort();
         let sorted = sorted.join(",");
@@ -300,9 +322,25 @@ impl RedlockConfig {
         self.endpoints().map(of_node).collect()
     }
 
+    /// For how long the master of a group grants locks after another one has taken its place; `None` if the nodes are
+    /// servers of which none takes another's place.
+    pub(crate) fn lag(&self) -> Option<Duration> {
+        match &self.nodes[..] {
+            [ServerAddress::Group(group)] => group.terms.lag,
+            _ => None,
+        }
+    }
+
+    /// For how long a node that may have forgotten locks gives no vote.
+    pub(crate) fn quarantine(&self) -> Duration {
+        // One whose place another server has taken goes on granting locks until it has missed its replicas.
+        let goes_on = self.lag().map(|lag| lag + LAG_IS_SEEN_WITHIN);
+        rules::quarantine(self.max_ttl, self.drift) + goes_on.unwrap_or_default()
+    }
+
     pub(crate) fn check(&self) -> Result<()> {
         let count = self.nodes.len();
-        if !(3..=15).contains(&count) {
+        if self.lag().is_none() && !(3..=15).contains(&count) {
             return Err(Error::config(format!(
                 "a Redlock quorum of {count} nodes: it needs 3 to 15, and an odd number tolerates the most failures"
             )));
@@ -383,7 +421,8 @@ mod tests {
         assert_eq!(config.fingerprints(), here);
         let named = config.clone().quorum_name("x").fingerprints();
         assert_eq!(named, vec!["3 nodes, lock_max_ttl 60000ms, votes in form 2, x"; 3]);
-        for client in &config.nodes {
+        for node in &config.nodes {
+            let ServerAddress::Fixed(client) = node else { panic!("a group") };
             assert_eq!(client.get_connection_info().redis_settings().db(), 2);
         }
     }
@@ -439,7 +478,8 @@ mod tests {
     fn every_node_of_a_quorum_with_tls_has_it() {
         let config = RedlockConfig::from_url("redlocks://u:p@a,b:1,c").unwrap();
         assert_eq!(config.endpoints().collect::<Vec<_>>(), ["a:6379", "b:1", "c:6379"]);
-        for client in &config.nodes {
+        for node in &config.nodes {
+            let ServerAddress::Fixed(client) = node else { panic!("a group") };
             let address = client.get_connection_info().addr();
             let is_checked =
                 matches!(address, redis::ConnectionAddr::TcpTls { insecure: false, .. });

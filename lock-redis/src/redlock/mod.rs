@@ -38,6 +38,7 @@ use self::quorum::Quorum;
 use crate::node::Eviction;
 use crate::seams::rules;
 
+pub(crate) use self::config::{BOOTSTRAP, DRIFT, MAX_TTL, NODE_TIMEOUT};
 pub use self::config::{Bootstrap, REDLOCK_PARAMETERS, REDLOCK_SCHEMES, Recover, RedlockConfig};
 
 /// Connects to the quorum that `url` names: see [`RedlockConfig::from_url`] for its form and its
@@ -70,7 +71,7 @@ pub async fn connect_redlock(url: &str) -> Result<RedlockBackend> {
 /// or one [`Locks`](lock_core::Locks).
 #[derive(Debug)]
 pub struct RedlockBackend {
-    pub(super) quorum: Arc<Quorum>,
+    pub(crate) quorum: Arc<Quorum>,
     pub(super) admission: Arc<Admission>,
 }
 

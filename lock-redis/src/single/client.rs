@@ -52,7 +52,7 @@ impl ServerClient {
             },
         };
         let limits = (config.connect_timeout, config.response_timeout);
-        let node = Node::new(&config.client, limits, Arc::clone(&clock), Some(listener))?;
+        let node = Node::new(&config.address, limits, Arc::clone(&clock), Some(listener))?;
         let may_pause = config.pause == Pause::Auto;
         let client = Arc::new(Self {
             id,

@@ -8,7 +8,8 @@ use lock_kit::settings::{Between, Parameter, Words};
 use lock_kit::url::Params;
 
 use crate::node::{
-    CONNECT_TIMEOUT, EVICTION, Eviction, LONGEST_TIMEOUT, Tls, tcp_clients, unix_client,
+    CONNECT_TIMEOUT, EVICTION, Eviction, LONGEST_TIMEOUT, ServerAddress, Tls, tcp_clients,
+    unix_client,
 };
 
 /// The URL schemes of one Redis node.
@@ -26,19 +27,19 @@ pub const PARAMETERS: &[&str] = &[
     Tls::PARAMETERS[2],
 ];
 
-const RESPONSE_TIMEOUT: Parameter<Between> = Parameter {
+pub(crate) const RESPONSE_TIMEOUT: Parameter<Between> = Parameter {
     name: "lock_response_timeout",
     text: "the limit for one reply; a call may have a shorter one; a connection that is silent for so long is replaced",
     default: "`2s`",
     values: Duration::from_millis(1)..=LONGEST_TIMEOUT,
 };
-const GRACE: Parameter<Between> = Parameter {
+pub(crate) const GRACE: Parameter<Between> = Parameter {
     name: "lock_grace",
     text: "how long a waiter has to confirm a lock that was handed to it; never less than four round trips, and doubled after a missed turn",
     default: "`500ms`",
     values: Duration::from_millis(50)..=LONGEST_TIMEOUT,
 };
-const PAUSE: Parameter<Words<Pause>> = Parameter {
+pub(crate) const PAUSE: Parameter<Words<Pause>> = Parameter {
     name: "lock_pause",
     text: "`auto` or `never`: leave a contended lock free for a moment, for plain clients",
     default: "`auto`",
@@ -63,7 +64,7 @@ const SOCKET_PARAMETERS: &[&str] = &["db", "user", "pass"];
 /// ```
 #[derive(Clone)]
 pub struct RedisConfig {
-    pub(crate) client: redis::Client,
+    pub(crate) address: ServerAddress,
     pub(crate) connect_timeout: Duration,
     pub(crate) response_timeout: Duration,
     pub(crate) grace: Duration,
@@ -119,27 +120,38 @@ impl RedisConfig {
         };
         let tls = Tls::read(&mut params, scheme, "rediss")?;
         let mut config = Self::from_client(tls.apply(client)?);
-        for (parameter, limit) in [
-            (CONNECT_TIMEOUT, &mut config.connect_timeout),
-            (RESPONSE_TIMEOUT, &mut config.response_timeout),
-            (GRACE, &mut config.grace),
-        ] {
-            *limit = parameter.read(&mut params)?.unwrap_or(*limit);
-        }
-        config.eviction = EVICTION.read(&mut params)?.unwrap_or_default();
-        config.pause = PAUSE.read(&mut params)?.unwrap_or_default();
+        config.read(&mut params)?;
         let socket = if scheme == "redis+unix" { SOCKET_PARAMETERS } else { &[] };
         params.finish(scheme, &[PARAMETERS, socket].concat())?;
         config.check()?;
         Ok(config)
     }
 
+    /// Takes the parameters that are not about the address out of a URL.
+    pub(crate) fn read(&mut self, params: &mut Params) -> Result<()> {
+        for (parameter, limit) in [
+            (CONNECT_TIMEOUT, &mut self.connect_timeout),
+            (RESPONSE_TIMEOUT, &mut self.response_timeout),
+            (GRACE, &mut self.grace),
+        ] {
+            *limit = parameter.read(params)?.unwrap_or(*limit);
+        }
+        self.eviction = EVICTION.read(params)?.unwrap_or(self.eviction);
+        self.pause = PAUSE.read(params)?.unwrap_or_default();
+        Ok(())
+    }
+
     /// The default settings for the server of `client`, which was built by other means, for example with certificates of its
     /// own. Its protocol is raised to RESP3. Address and
     /// credentials are those of now: a token that the client would renew works until the connection is lost.
     pub fn from_client(client: redis::Client) -> Self {
+        Self::at(ServerAddress::Fixed(client))
+    }
+
+    /// The default settings for the server at this address.
+    pub(crate) fn at(address: ServerAddress) -> Self {
         Self {
-            client,
+            address,
             connect_timeout: Duration::from_secs(1),
             response_timeout: Duration::from_secs(2),
             grace: Duration::from_millis(500),
@@ -186,7 +198,7 @@ impl RedisConfig {
 
     /// Host and port, or the path of the socket.
     pub fn endpoint(&self) -> String {
-        self.client.get_connection_info().addr().to_string()
+        self.address.endpoint()
     }
 
     pub(crate) fn check(&self) -> Result<()> {

@@ -30,6 +30,7 @@ use self::scripts::{LOOK, MARK, PROBE};
 use crate::error::REDIS;
 use crate::node::{Eviction, ReplyReader, info_field};
 
+pub(crate) use self::config::{GRACE, PAUSE, RESPONSE_TIMEOUT};
 pub use self::config::{PARAMETERS, Pause, RedisConfig, SCHEMES};
 
 /// Connects to the server that `url` names: see [`RedisConfig::from_url`] for its form and its

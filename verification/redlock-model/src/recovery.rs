@@ -215,6 +215,7 @@ impl Recovery {
         let terms = AdmissionTerms {
             fingerprints: vec![QUORUM.to_owned(); NODES],
             wait: TICK * u32::from(self.wait),
+            moves: false,
             boot_now: false,
             recovers_with: NODES,
             // A client that has come after the loss.

@@ -191,7 +191,8 @@ impl Admission {
         let config = &self.quorum.config;
         Ok(AdmissionTerms {
             fingerprints: self.quorum.fingerprints.clone(),
-            wait: rules::quarantine(config.max_ttl, config.drift),
+            wait: config.quarantine(),
+            moves: config.lag().is_some(),
             boot_now: config.bootstrap == Bootstrap::Now,
             recovers_with,
             used: self.quorum.has_voted(),

@@ -66,6 +66,8 @@ pub(crate) struct AdmissionTerms {
     pub(crate) fingerprints: Vec<String>,
     /// How long older locks may last, including the clock drift.
     pub(crate) wait: Duration,
+    /// Whether other servers take the places of nodes: then no time for which one is up proves anything.
+    pub(crate) moves: bool,
     /// Whether a new quorum begins without waiting, as the user has asserted.
     pub(crate) boot_now: bool,
     /// How many nodes must answer for them to vote again where too few are admitted to seed the others.
@@ -138,7 +140,8 @@ fn plan_of_ours(reports: &[Option<&NodeReport>], terms: &AdmissionTerms) -> Admi
     let all_answer = known.len() == reports.len();
     let is_new = |report: &&NodeReport| match report.marker() {
         Marker::None | Marker::Boot => true,
-        Marker::Stale => report.state == "boot",
+        // Another server of the group may have voted with it since.
+        Marker::Stale => report.state == "boot" && !terms.moves,
         Marker::Quarantine | Marker::Admitted => false,
     };
     if let Some(first) = admitted.first() {
@@ -187,16 +190,15 @@ fn bootstrap(reports: &[Option<&NodeReport>], terms: &AdmissionTerms) -> Admissi
     let flushed = known.iter().any(|report| report.flushes != "0");
     let at_once = terms.boot_now && !terms.used && !flushed;
     let left = known.iter().map(|report| {
-        if at_once || (report.remembers(terms.wait) && !terms.used) {
-            Duration::ZERO
-        } else {
-            terms.wait.saturating_sub(report.age)
-        }
+        let remembers = report.remembers(terms.wait) && !terms.used && !terms.moves;
+        if at_once || remembers { Duration::ZERO } else { terms.wait.saturating_sub(report.age) }
     });
     let left = left.max().unwrap_or_default();
     if !left.is_zero() {
         let why = if terms.used || flushed {
             "all nodes of the quorum have lost their data, or one was flushed, so a forgotten lock may still be held, and lock_bootstrap=now does not shorten the wait: it begins to vote"
+        } else if terms.moves {
+            "it is new here, or it is a new master that has seen nothing of the locks of the old one (if these servers were never used before, lock_bootstrap=now begins at once): it grants locks"
         } else {
             "the quorum is new, and a node was started less than lock_max_ttl ago, so it may have forgotten a lock (if these nodes were never used before, lock_bootstrap=now begins at once): it begins to vote"
         };
@@ -254,7 +256,14 @@ fn readmit(
                     let (min_age, boot) = (terms.wait, boot.to_owned());
                     plan.bring_back(AdmissionStep::Admit { node, seed, min_age, boot });
                 } else {
-                    let what = "was restarted or lost its data, and votes again when every lock that it may have forgotten has ended";
+                    let what = match terms.moves {
+                        true => {
+                            "is new or was restarted, and grants locks when all those of the old one have ended"
+                        }
+                        false => {
+                            "was restarted or lost its data, and votes again when every lock that it may have forgotten has ended"
+                        }
+                    };
                     plan.why.push(NonVoter::node(node, what).left(left));
                     plan.look_after(left);
                 }
@@ -401,6 +410,7 @@ mod tests {
         AdmissionTerms {
             fingerprints: vec!["q".into(); 5],
             wait: WAIT,
+            moves: false,
             boot_now,
             recovers_with: usize::MAX,
             used: false,
@@ -483,6 +493,33 @@ mod tests {
         assert_eq!((waits.steps.len(), waits.wait), (0, Some(WAIT)));
         // All must answer.
         assert!(plan(&[old(), old(), None], &terms(true)).steps.is_empty());
+    }
+
+    #[test]
+    fn a_new_master_waits_however_long_it_is_up() {
+        let terms = |boot_now| AdmissionTerms { moves: true, recovers_with: 1, ..terms(boot_now) };
+        let old = |state, age| with(report(state, age), |report| report.uptime = WAIT * 2);
+        for boot_now in [false, true] {
+            for state in ["boot", "quarantine", "admitted"] {
+                let promoted = with(old(state, 100), |report| report.run_id = "r2".into());
+                let begins = plan(&[promoted], &terms(boot_now));
+                assert!(
+                    matches!(
+                        &begins.steps[..],
+                        [AdmissionStep::Begin { node: 0, state: "quarantine", .. }]
+                    ),
+                    "{state}: {begins:?}"
+                );
+            }
+            let waits = plan(&[old("quarantine", 29)], &terms(boot_now));
+            assert_eq!((waits.steps.len(), waits.wait), (0, Some(Duration::from_secs(1))));
+            assert!(told(&waits).contains("grants locks when all those of the old one have ended"));
+            assert_eq!(plan(&[old("quarantine", 30)], &terms(boot_now)).steps.len(), 1);
+        }
+        let new = plan(&[old("boot", 10)], &terms(false));
+        assert_eq!((new.steps.len(), new.wait), (0, Some(Duration::from_secs(20))));
+        assert!(told(&new).contains("lock_bootstrap=now"));
+        assert_eq!(plan(&[old("boot", 0)], &terms(true)).steps.len(), 1);
     }
 
     #[test]

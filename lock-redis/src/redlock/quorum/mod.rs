@@ -66,14 +66,14 @@ impl Quorum {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
         let waiters = Arc::new(QuorumWaiters::default());
         let channel = format!("distlock:{}", OwnerId::generate(&OsRng)?.to_hex());
-        let nodes = config.nodes.iter().enumerate().map(|(number, client)| {
+        let nodes = config.nodes.iter().enumerate().map(|(number, address)| {
             let waiters = Arc::clone(&waiters);
             let listener = Listener {
                 channel: channel.clone(),
                 on_event: Box::new(move |event| waiters.on_event(number, &event)),
             };
             let limits = (config.connect_timeout, RESPONSE_TIMEOUT);
-            Node::new(client, limits, Arc::clone(&clock), Some(listener))
+            Node::new(address, limits, Arc::clone(&clock), Some(listener))
         });
         let nodes = nodes.collect::<Result<Vec<_>>>()?;
         let fingerprints = config.fingerprints();

@@ -15,6 +15,7 @@ mod pgbouncer;
 mod postgres;
 mod process;
 mod redis;
+mod sentinel;
 mod single;
 mod zookeeper;
 
@@ -25,5 +26,6 @@ pub use pgbouncer::PgBouncer;
 pub(crate) use postgres::give_to_postgres;
 pub use postgres::{Postgres, PostgresServer};
 pub use redis::{Data, Redis, RedisServer};
+pub use sentinel::{RedisGroup, Sentinel, order};
 pub use single::{Builder, Kind, Server};
 pub use zookeeper::{PeerLink, TICK, ZooKeeper};

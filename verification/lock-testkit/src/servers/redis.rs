@@ -16,7 +16,7 @@ use super::process::failed;
 use super::single::{Kind, Server};
 
 /// The variable that names the binary; `redis-server` by default.
-const BINARY: &str = "LOCK_TEST_REDIS_SERVER";
+pub(super) const BINARY: &str = "LOCK_TEST_REDIS_SERVER";
 
 /// A Redis server. Its own server keeps an append-only file, which is written before a reply is sent.
 pub type RedisServer = Server<Redis>;

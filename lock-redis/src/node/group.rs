@@ -1,0 +1,292 @@
+//! A master and its replicas, which sentinels watch: who is the master now, and whether it can keep locks.
+//!
+//! A sentinel may be behind: what it names is believed only if that server says of itself that it is the master.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use lock_core::{Error, ErrorKind, Result};
+use lock_kit::server::MinimumVersion;
+use redis::aio::MultiplexedConnection;
+use redis::{Client, ConnectionAddr, RedisError, Value};
+
+use super::address::{ServerLogin, Tls};
+use super::connection::{unlimited, with_our_settings};
+use super::doctor::Eviction;
+use super::reply::{ReplyReader, info_field};
+use crate::error::{REDIS, RequestStage, from_redis};
+
+/// Before 7.0 `min-replicas-to-write` does not apply to the writes of a script.
+const BINDS_SCRIPTS: MinimumVersion = MinimumVersion::new(
+    "Redis",
+    [7, 0, 0],
+    "in older ones min-replicas-to-write does not bind scripts, so a master that is cut off never stops; lock_failover=trust does without",
+);
+
+/// One master and its replicas, by the name that the sentinels know.
+pub(crate) struct MasterGroup {
+    pub(crate) name: String,
+    sentinels: Vec<Client>,
+    /// Which one is asked first.
+    first: AtomicUsize,
+    /// What a server of the group asks of its clients.
+    pub(crate) login: ServerLogin,
+    pub(crate) tls: Tls,
+    /// The limit for what one sentinel leads to.
+    pub(crate) limit: Duration,
+    pub(crate) terms: GroupTerms,
+}
+
+/// What each new master must be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GroupTerms {
+    pub(crate) eviction: Eviction,
+    /// For how long at most a master that is cut off from its replicas accepts writes; `None` if that does not matter.
+    pub(crate) lag: Option<Duration>,
+}
+
+impl MasterGroup {
+    pub(crate) fn new(
+        name: String,
+        sentinels: Vec<Client>,
+        (login, tls): (ServerLogin, Tls),
+        connect_timeout: Duration,
+        terms: GroupTerms,
+    ) -> Self {
+        let limit = connect_timeout / u32::try_from(sentinels.len()).unwrap_or(u32::MAX).max(1);
+        Self { name, sentinels, first: AtomicUsize::new(0), login, tls, limit, terms }
+    }
+
+    /// How this group is called in errors.
+    pub(crate) fn endpoint(&self) -> String {
+        let sentinels: Vec<_> = (0..self.sentinels.len()).map(|at| self.address(at)).collect();
+        format!("the master of {} ({})", self.name, sentinels.join(","))
+    }
+
+    /// The sentinels in the order in which they are asked, by their numbers: first the one that was of use last.
+    pub(crate) fn order(&self) -> impl Iterator<Item = usize> + use<> {
+        let (first, number) = (self.first.load(Relaxed), self.sentinels.len());
+        (0..number).map(move |turn| (first + turn) % number)
+    }
+
+    /// This sentinel has led to the master.
+    pub(crate) fn found_by(&self, sentinel: usize) {
+        self.first.store(sentinel, Relaxed);
+    }
+
+    /// The error of a sentinel that led to no connection in time.
+    pub(crate) fn slow(&self, sentinel: usize) -> Error {
+        let (address, limit) = (self.address(sentinel), self.limit);
+        unavailable(format!("the sentinel at {address} led to no connection within {limit:?}"))
+    }
+
+    fn address(&self, sentinel: usize) -> String {
+        self.sentinels[sentinel].get_connection_info().addr().to_string()
+    }
+
+    /// No sentinel has led to a master: what each of them led to. One that says that a server cannot be used at all,
+    /// whatever is done, gives the kind.
+    pub(crate) fn nobody(&self, failed: &[Error]) -> Error {
+        // The first one may be slow: the next one is asked first.
+        self.first.fetch_add(1, Relaxed);
+        let causes: Vec<_> = failed.iter().map(Error::to_string).collect();
+        let lasting = |error: &&Error| error.kind() != ErrorKind::Unavailable;
+        let kind = failed.iter().find(lasting).map_or(ErrorKind::Unavailable, Error::kind);
+        let text = format!("no sentinel led to a master of {}: {}", self.name, causes.join("; "));
+        Error::new(kind, text)
+    }
+
+    /// A client of the server that this sentinel names as the master.
+    pub(crate) async fn master_by(&self, sentinel: usize) -> Result<Client> {
+        let address = &self.address(sentinel);
+        let refused = |error| from_redis(error, RequestStage::Connecting, address);
+        let mut driver = self.sentinels[sentinel]
+            .get_multiplexed_async_connection_with_config(&unlimited())
+            .await
+            .map_err(refused)?;
+        let mut ask = redis::cmd("SENTINEL");
+        ask.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
+        let answer: Value = ask.query_async(&mut driver).await.map_err(|error| {
+            if error.detail().is_some_and(|detail| detail.starts_with("unknown command")) {
+                let what =
+                    format!("the server at {address} is not a sentinel: redis:// is for a server");
+                return Error::config(what).with_source_shown_as(error, "");
+            }
+            refused(error)
+        })?;
+        if answer == Value::Nil {
+            return Err(Error::config(format!(
+                "the sentinel at {address} knows no group {:?}: give the name in `sentinel monitor NAME …` of its configuration",
+                self.name
+            )));
+        }
+        let reply = ReplyReader::new("the address of the master", &answer)?;
+        let port = reply.text(1)?.parse().map_err(|_| reply.wrong())?;
+        let client = self.tls.apply(self.login.client(reply.text(0)?, port)?)?;
+        with_our_settings(&client, address)
+    }
+
+    /// Whether the server at the other end is the master, and can keep locks.
+    pub(crate) async fn check(
+        &self,
+        driver: &mut MultiplexedConnection,
+        endpoint: &str,
+    ) -> Result<()> {
+        let described = |error: RedisError| from_redis(error, RequestStage::Connecting, endpoint);
+        let info: Value = redis::cmd("INFO").query_async(driver).await.map_err(described)?;
+        judge(&info, endpoint, &self.name, self.terms)?;
+        let Some(lag) = self.terms.lag else { return Ok(()) };
+        let mut ask = redis::cmd("CONFIG");
+        ask.arg("GET").arg("min-replicas-*");
+        // Where it may not be asked, the URL is believed.
+        let Ok(settings) = ask.query_async::<Value>(driver).await else { return Ok(()) };
+        judge_settings(&settings, &info, endpoint, lag)
+    }
+}
+
+fn unavailable(text: String) -> Error {
+    Error::new(ErrorKind::Unavailable, text)
+}
+
+/// Whether a server that says this of itself is the master, and can keep locks.
+fn judge(info: &Value, endpoint: &str, group: &str, terms: GroupTerms) -> Result<()> {
+    let role = info_field(info, "role").unwrap_or_default();
+    if role != "master" {
+        return Err(unavailable(format!(
+            "the Redis server at {endpoint} is not the master of {group}, it is a {role}"
+        )));
+    }
+    let version = info_field(info, "redis_version").unwrap_or_default();
+    REDIS.check(&version)?;
+    if let Some(policy) = info_field(info, "maxmemory_policy") {
+        terms.eviction.check(endpoint, &policy)?;
+    }
+    if terms.lag.is_none() {
+        return Ok(());
+    }
+    BINDS_SCRIPTS.check(&version)?;
+    // It is shown only where both settings are above 0.
+    match info_field(info, "min_slaves_good_slaves") {
+        Some(_) => Ok(()),
+        None => Err(Error::config(format!(
+            "the Redis server at {endpoint} has min-replicas-to-write 0: cut off from the others, it would grant locks for ever, beside a new master. Set it, on every server of {group}, to half the number of replicas, rounded up; or choose lock_failover=trust"
+        ))),
+    }
+}
+
+/// Whether the server stops within this `lag` once it is cut off.
+fn judge_settings(settings: &Value, info: &Value, endpoint: &str, lag: Duration) -> Result<()> {
+    let number = |name: &str| setting(settings, name).and_then(|value| value.parse::<u64>().ok());
+    if let Some(seconds) = number("min-replicas-max-lag")
+        && Duration::from_secs(seconds) > lag
+    {
+        return Err(Error::config(format!(
+            "the Redis server at {endpoint} has min-replicas-max-lag {seconds}, and lock_max_lag is {lag:?}: cut off from the others, it would grant locks for longer than a new master waits. Set lock_max_lag={seconds}s for all clients"
+        )));
+    }
+    let replicas = info_field(info, "connected_slaves").and_then(|number| number.parse().ok());
+    let replicas: u64 = replicas.unwrap_or(0);
+    if let Some(needed) = number("min-replicas-to-write").filter(|needed| replicas > 2 * needed) {
+        let least = replicas.div_ceil(2);
+        return Err(Error::config(format!(
+            "the Redis server at {endpoint} has {replicas} replicas, and min-replicas-to-write {needed}: cut off together with {needed} of them, it would grant locks for ever, beside a new master. Set it to at least {least}, on every server, so that a master needs a majority of the servers"
+        )));
+    }
+    Ok(())
+}
+
+/// A setting in the answer to `CONFIG GET`, which is a map, or a list in RESP2.
+fn setting(settings: &Value, name: &str) -> Option<String> {
+    let text = |value: &Value| match value {
+        Value::BulkString(text) => Some(String::from_utf8_lossy(text).into_owned()),
+        _ => None,
+    };
+    match settings {
+        Value::Map(pairs) => {
+            let pair = pairs.iter().find(|(key, _)| text(key).as_deref() == Some(name));
+            pair.and_then(|(_, value)| text(value))
+        }
+        _ => None,
+    }
+}
+
+/// Where a node is.
+#[derive(Clone)]
+pub(crate) enum ServerAddress {
+    /// At an address that stays.
+    Fixed(Client),
+    /// Where the sentinels lead.
+    Group(Arc<MasterGroup>),
+}
+
+impl ServerAddress {
+    /// Host and port, the path of the socket, or the name of the group: never a credential.
+    pub(crate) fn endpoint(&self) -> String {
+        match self {
+            Self::Fixed(client) => client.get_connection_info().addr().to_string(),
+            Self::Group(group) => group.endpoint(),
+        }
+    }
+
+    pub(crate) fn is_secure(&self) -> bool {
+        match self {
+            Self::Fixed(client) => {
+                matches!(client.get_connection_info().addr(), ConnectionAddr::TcpTls { .. })
+            }
+            Self::Group(group) => group.login.secure,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(fields: &str) -> Value {
+        Value::BulkString(fields.replace(' ', "\r\n").into())
+    }
+
+    #[test]
+    fn only_a_master_that_stops_when_it_is_cut_off_is_used() {
+        let eviction = Eviction::Refuse;
+        let lag = Some(Duration::from_secs(10));
+        let judged = |fields: &str, lag| {
+            let terms = GroupTerms { eviction, lag };
+            judge(&info(fields), "h:1", "g", terms).map_err(|error| error.kind())
+        };
+        let bound = "role:master redis_version:7.0.0 min_slaves_good_slaves:2";
+        assert_eq!(judged(bound, lag), Ok(()));
+        let unbound = "role:master redis_version:7.0.0";
+        assert_eq!(judged(unbound, lag), Err(ErrorKind::Config));
+        assert_eq!(judged(unbound, None), Ok(()));
+        let old = "role:master redis_version:6.2.0 min_slaves_good_slaves:2";
+        assert_eq!(judged(old, lag), Err(ErrorKind::Unsupported));
+        assert_eq!(judged(old, None), Ok(()));
+        let replica = "role:slave redis_version:7.0.0 min_slaves_good_slaves:2";
+        assert_eq!(judged(replica, lag), Err(ErrorKind::Unavailable));
+        assert_eq!(judged(replica, None), Err(ErrorKind::Unavailable));
+        let evicts = "role:master redis_version:7.0.0 maxmemory_policy:allkeys-lru";
+        assert_eq!(judged(evicts, None), Err(ErrorKind::Config));
+    }
+
+    #[test]
+    fn a_master_needs_a_majority_and_stops_in_time() {
+        let text = |text: &str| Value::BulkString(text.into());
+        let judged = |seconds: &str, needed: &str, replicas: u8| {
+            let of = |name: &str, value: &str| (text(name), text(value));
+            let settings =
+                [of("min-replicas-max-lag", seconds), of("min-replicas-to-write", needed)];
+            let info = info(&format!("connected_slaves:{replicas}"));
+            let lag = Duration::from_secs(10);
+            let judged = judge_settings(&Value::Map(settings.into()), &info, "h:1", lag);
+            judged.map_err(|error| error.to_string())
+        };
+        for (needed, replicas) in [("1", 1), ("1", 2), ("2", 3), ("2", 4), ("3", 0)] {
+            assert_eq!(judged("10", needed, replicas), Ok(()), "{needed} of {replicas}");
+        }
+        assert!(judged("11", "1", 1).unwrap_err().contains("lock_max_lag=11s"));
+        assert!(judged("10", "1", 3).unwrap_err().contains("Set it to at least 2"));
+        assert!(judged("10", "2", 5).unwrap_err().contains("Set it to at least 3"));
+    }
+}

@@ -1,0 +1,388 @@
+//! A master that changes: real servers and sentinels, and failovers of every kind.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+use conformance_tests::server::Proxy;
+use lock_core::{Clock, ClockInstant, ErrorKind, LockBackend, LockGuard, Locks, SystemClock};
+use lock_redis::{SentinelBackend, connect_sentinel};
+use lock_testkit::servers::{Builder, Redis, RedisGroup, RedisServer, order};
+use parking_lot::Mutex;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{Instant, sleep};
+
+const TTL: Duration = Duration::from_secs(1);
+/// A server that says that it is there once a second needs some time to be missed.
+const SETTINGS: &[(&str, &str)] = &[("min-replicas-to-write", "1"), ("min-replicas-max-lag", "1")];
+const TERMS: &str = "lock_max_ttl=1s&lock_max_lag=1s";
+/// Detection, election, the wait and a slow machine.
+const LIMIT: Duration = Duration::from_secs(90);
+
+async fn connected(url: &str) -> SentinelBackend {
+    connect_sentinel(url).await.unwrap()
+}
+
+fn locks(backend: SentinelBackend) -> Locks {
+    Locks::builder(backend).default_ttl(TTL).unavailable_after(LIMIT).build().unwrap()
+}
+
+async fn acquired(locks: &Locks, name: &str) -> LockGuard {
+    locks.named(name).unwrap().acquire_timeout(LIMIT).await.unwrap()
+}
+
+/// What all holders of one name in this process have in common: there is one at a time, and each fence is above the
+/// one before.
+#[derive(Debug, Default)]
+struct History {
+    last: Mutex<LastHold>,
+    holds: AtomicU64,
+    is_over: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct LastHold {
+    fence: u64,
+    /// Until when its holder may believe; `None` once it has begun to release.
+    believes: Option<ClockInstant>,
+}
+
+impl History {
+    /// Contends for the lock until the history is over.
+    async fn contend(self: Arc<Self>, locks: Locks) {
+        while !self.is_over.load(SeqCst) {
+            let lock = locks.named("contended").unwrap();
+            let Ok(guard) = lock.acquire_timeout(Duration::from_secs(2)).await else { continue };
+            let Ok(token) = guard.token() else { continue };
+            self.begins(token.get(), guard.valid_until());
+            for _ in 0..4 {
+                sleep(Duration::from_millis(50)).await;
+                self.goes_on_until(token.get(), Some(guard.valid_until()));
+            }
+            self.goes_on_until(token.get(), None);
+            let _ = guard.release().await;
+        }
+    }
+
+    fn begins(&self, fence: u64, until: ClockInstant) {
+        let now = SystemClock::default().now();
+        let mut last = self.last.lock();
+        assert!(last.believes.is_none_or(|other| other <= now), "two holders");
+        assert!(last.fence < fence, "the fence falls from {} to {fence}", last.fence);
+        *last = LastHold { fence, believes: Some(until) };
+        self.holds.fetch_add(1, SeqCst);
+    }
+
+    /// A hold that was lost long ago changes nothing.
+    fn goes_on_until(&self, fence: u64, until: Option<ClockInstant>) {
+        let mut last = self.last.lock();
+        if last.fence == fence {
+            last.believes = until;
+        }
+    }
+
+    /// Waits until the lock was held some more times.
+    async fn goes_on(&self) {
+        let (enough, deadline) = (self.holds.load(SeqCst) + 5, Instant::now() + LIMIT);
+        while self.holds.load(SeqCst) < enough {
+            assert!(Instant::now() < deadline, "nobody gets the lock any more");
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+/// A group of three, contended for while `fail` is done to it, which returns the last server that is the master no
+/// more, and until the lock has holders again.
+async fn contended_while<F: Future<Output = usize>>(fail: impl FnOnce(Arc<RedisGroup>) -> F) {
+    let group = Arc::new(RedisGroup::start(2, SETTINGS).await.unwrap());
+    let url = group.url(&format!("{TERMS}&lock_bootstrap=now"));
+    let history = Arc::new(History::default());
+    let mut contenders = Vec::new();
+    for _ in 0..3 {
+        let locks = locks(connected(&url).await);
+        contenders.push(tokio::spawn(Arc::clone(&history).contend(locks)));
+    }
+    history.goes_on().await;
+    let last = fail(Arc::clone(&group)).await;
+    group.successor(last).await.unwrap();
+    history.goes_on().await;
+    history.is_over.store(true, SeqCst);
+    for contender in contenders {
+        contender.await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_master_has_a_successor() {
+    contended_while(async |group| {
+        group.servers()[0].kill().unwrap();
+        0
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_that_stands_still_has_a_successor_and_comes_back() {
+    contended_while(async |group| {
+        group.servers()[0].freeze().unwrap();
+        group.successor(0).await.unwrap();
+        // It takes itself for the master until a sentinel tells it otherwise.
+        group.servers()[0].thaw().unwrap();
+        0
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_planned_failover_and_one_more() {
+    contended_while(async |group| {
+        group.fail_over().await.unwrap();
+        let second = group.successor(0).await.unwrap();
+        group.fail_over().await.unwrap();
+        second
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_trusts_follows_a_failover_at_once() {
+    let group = RedisGroup::start(1, &[]).await.unwrap();
+    let backend = connected(&group.url("lock_failover=trust")).await;
+    assert!(backend.capabilities().fair);
+    let locks = Locks::builder(backend).unavailable_after(LIMIT).build().unwrap();
+    let first = acquired(&locks, "lock").await.token().unwrap();
+    group.fail_over().await.unwrap();
+    group.successor(0).await.unwrap();
+    let second = acquired(&locks, "lock").await.token().unwrap();
+    assert!(second > first, "{second} after {first}");
+}
+
+/// Three servers, and the links between them. Sentinels of the test's own name to each side who its master is.
+struct Split {
+    /// The master, and two replicas.
+    servers: Vec<RedisServer>,
+    /// The ways of the replicas to the master.
+    links: Vec<Proxy>,
+}
+
+impl Split {
+    async fn start() -> Self {
+        let (mut servers, mut links) = (Vec::new(), Vec::new());
+        for _ in 0..3 {
+            let server = RedisServer::builder().option("repl-diskless-sync-delay", "0");
+            let add =
+                |server: Builder<Redis>, (name, value): &(&str, &str)| server.option(name, value);
+            servers.push(SETTINGS.iter().fold(server, add).start().await.unwrap());
+        }
+        for _ in 0..2 {
+            links.push(Proxy::start(servers[0].address().unwrap()).await.unwrap());
+        }
+        let split = Self { servers, links };
+        split.follow(1, split.links[0].address());
+        split.follow(2, split.links[1].address());
+        split.has_replicas(0, 2).await;
+        split
+    }
+
+    fn address(&self, server: usize) -> SocketAddr {
+        self.servers[server].address().unwrap()
+    }
+
+    fn follow(&self, replica: usize, master: SocketAddr) {
+        let order_to = format!("REPLICAOF 127.0.0.1 {}", master.port());
+        assert_eq!(order(self.address(replica), &order_to).unwrap(), "+OK\r\n");
+    }
+
+    async fn has_replicas(&self, server: usize, number: usize) {
+        let deadline = Instant::now() + LIMIT;
+        let seen = || order(self.address(server), "INFO replication").unwrap();
+        while seen().matches("state=online").count() != number {
+            assert!(Instant::now() < deadline, "{}", seen());
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Cuts the first replica off, and makes it a master.
+    fn promote(&self) {
+        self.links[0].stall();
+        assert_eq!(order(self.address(1), "REPLICAOF NO ONE").unwrap(), "+OK\r\n");
+    }
+
+    /// The second replica leaves the master for the new one.
+    async fn takes_a_replica(&self) {
+        self.links[1].stall();
+        self.follow(2, self.address(1));
+        self.has_replicas(1, 1).await;
+    }
+
+    /// A client whose sentinel names this server.
+    async fn client(&self, server: usize, parameters: &str) -> Locks {
+        let sentinel = sentinel(self.address(server)).await;
+        locks(connected(&format!("redis+sentinel://{sentinel}/orders?{parameters}")).await)
+    }
+}
+
+/// A sentinel that names this master for ever.
+async fn sentinel(master: SocketAddr) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(name_to(stream, master));
+        }
+    });
+    address
+}
+
+async fn name_to(stream: TcpStream, master: SocketAddr) -> std::io::Result<()> {
+    let (reader, mut writer) = stream.into_split();
+    let mut lines = BufReader::new(reader).lines();
+    while let Some(header) = lines.next_line().await? {
+        let words = header.trim_start_matches('*').parse().unwrap_or(0);
+        let mut command = String::new();
+        for word in 0..words {
+            let _length = lines.next_line().await?;
+            let text = lines.next_line().await?.unwrap_or_default();
+            if word == 0 {
+                command = text;
+            }
+        }
+        let port = master.port().to_string();
+        let answer = match command.as_str() {
+            "SENTINEL" => format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.len()),
+            _ => "+OK\r\n".to_owned(),
+        };
+        writer.write_all(answer.as_bytes()).await?;
+    }
+    Ok(())
+}
+
+/// What `lock_failover=trust` allows, and the reason for the other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_trust_a_grant_that_the_new_master_has_not_received_is_given_again() {
+    let split = Split::start().await;
+    let old = split.client(0, "lock_failover=trust").await;
+    split.links.iter().for_each(Proxy::stall);
+    let guard = old.named("lock").unwrap().ttl(LIMIT).acquire().await.unwrap();
+    split.promote();
+    split.takes_a_replica().await;
+    let new = split.client(1, "lock_failover=trust").await;
+    let second = acquired(&new, "lock").await;
+    assert!(second.token().unwrap() > guard.token().unwrap());
+    assert!(SystemClock::default().now() < guard.valid_until(), "it was lost before");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_that_is_cut_off_stops_before_the_new_one_begins() {
+    let split = Split::start().await;
+    let old = split.client(0, &format!("{TERMS}&lock_bootstrap=now")).await;
+    drop(acquired(&old, "warm").await);
+    split.links.iter().for_each(Proxy::stall);
+    let held = acquired(&old, "lock").await;
+    let first = held.token().unwrap();
+    split.promote();
+    split.takes_a_replica().await;
+    let new = split.client(1, TERMS).await;
+    let error = new.named("lock").unwrap().try_acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.is_retryable() && error.to_string().contains("of the old one"), "{error}");
+    let second = acquired(&new, "lock").await;
+    assert!(held.valid_until() <= SystemClock::default().now(), "two holders");
+    assert!(second.token().unwrap() > first);
+    // The old one has no replicas any more.
+    let error = old.named("other").unwrap().try_acquire().await.unwrap_err();
+    assert!(error.is_retryable() && error.to_string().contains("NOREPLICAS"), "{error}");
+}
+
+/// Each side has a master, and one has a replica: only that grants locks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_masters_the_one_with_a_majority_grants_locks() {
+    let split = Split::start().await;
+    let old = split.client(0, &format!("{TERMS}&lock_bootstrap=now")).await;
+    let held = acquired(&old, "lock").await;
+    split.promote();
+    sleep(Duration::from_secs(2)).await;
+    let sentinel = sentinel(split.address(1)).await;
+    let url = format!("redis+sentinel://{sentinel}/orders?{TERMS}");
+    let until = Instant::now() + Duration::from_secs(6);
+    while Instant::now() < until {
+        let error = connect_sentinel(&url).await.unwrap_err();
+        assert!(error.is_retryable() && error.to_string().contains("NOREPLICAS"), "{error}");
+        sleep(Duration::from_millis(300)).await;
+    }
+    assert!(held.check().await.is_ok(), "the old one has a majority");
+    split.takes_a_replica().await;
+    let second = acquired(&locks(connected(&url).await), "lock").await;
+    assert!(held.valid_until() <= SystemClock::default().now(), "two holders");
+    drop(second);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sentinel_that_is_behind_or_away_is_passed_over() {
+    let split = Split::start().await;
+    let (behind, good) = (sentinel(split.address(1)).await, sentinel(split.address(0)).await);
+    let url = format!("redis+sentinel://127.0.0.1:1,{behind},{good}/orders?lock_failover=trust");
+    drop(acquired(&locks(connected(&url).await), "lock").await);
+    let url = format!("redis+sentinel://127.0.0.1:1,{behind}/orders?lock_failover=trust");
+    let error = connect_sentinel(&url).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    for part in ["no sentinel led to a master of orders", "127.0.0.1:1", "it is a slave"] {
+        assert!(error.to_string().contains(part), "{part}: {error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_keep_the_promise_is_refused() {
+    let group = RedisGroup::start(1, &[]).await.unwrap();
+    let refused = async |url: String, kind, part: &str| {
+        let error = connect_sentinel(&url).await.unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(error.to_string().contains(part), "{part}: {error}");
+    };
+    refused(group.url(TERMS), ErrorKind::Config, "min-replicas-to-write 0").await;
+    let master = group.servers()[0].address().unwrap();
+    for setting in ["min-replicas-to-write 1", "min-replicas-max-lag 3"] {
+        assert_eq!(order(master, &format!("CONFIG SET {setting}")).unwrap(), "+OK\r\n");
+    }
+    refused(group.url(TERMS), ErrorKind::Config, "lock_max_lag=3s").await;
+    let right = TERMS.replace("lock_max_lag=1s", "lock_max_lag=3s");
+    let first = connected(&group.url(&right)).await;
+    // What the group is known by is in its data.
+    let other = right.replace("lock_max_ttl=1s", "lock_max_ttl=2s");
+    refused(group.url(&other), ErrorKind::Config, "belongs to the quorum").await;
+    drop(first);
+    let unknown = group.url(&right).replace("/orders?", "/nothing?");
+    refused(unknown, ErrorKind::Config, "knows no group \"nothing\"").await;
+    let sentinel = group.sentinels()[0].url();
+    let error = lock_redis::connect(&format!("redis://{sentinel}")).await.unwrap_err();
+    assert!(error.to_string().contains("redis+sentinel://"), "{error}");
+    let server = format!("redis+sentinel://{master}/orders?{right}");
+    refused(server, ErrorKind::Config, "is not a sentinel").await;
+}
+
+/// Exactly the rights that `SENTINEL.md` names, at a sentinel that wants a password.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_documented_rights_at_a_sentinel_are_enough() {
+    let group = RedisGroup::start(1, SETTINGS).await.unwrap();
+    let page = include_str!("../SENTINEL.md");
+    let rights = page.lines().find_map(|line| line.strip_prefix("On the sentinels, `")).unwrap();
+    let rights = rights.trim_end_matches("`.");
+    for sentinel in group.sentinels() {
+        let at = sentinel.address().unwrap();
+        let user = format!("ACL SETUSER app on >secret -@all {rights}");
+        assert_eq!(order(at, &user).unwrap(), "+OK\r\n", "{user}");
+        assert_eq!(order(at, "ACL SETUSER default off").unwrap(), "+OK\r\n");
+    }
+    let error = connect_sentinel(&group.url(TERMS)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    let user = "&lock_sentinel_user=app&lock_sentinel_password=secret&lock_bootstrap=now";
+    let wrong = group.url(&format!("{TERMS}{}", user.replace("=secret", "=wrong")));
+    let error = connect_sentinel(&wrong).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert!(!error.to_string().contains("wrong"), "{error}");
+    drop(acquired(&locks(connected(&group.url(&format!("{TERMS}{user}"))).await), "lock").await);
+}
