@@ -1,3 +1,6 @@
+//! [REDLOCK.md]: mod@crate::redlock
+//! [README.md]: crate
+//!
 #![doc = include_str!("../SENTINEL.md")]
 //!
 //! # In the source

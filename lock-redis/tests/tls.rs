@@ -1,4 +1,4 @@
-//! `rediss://` and `redlocks://`: the certificates of both sides are checked.
+//! `rediss://`, `redlocks://` and `rediss+sentinel://`: the certificates of both sides are checked.
 //!
 //! `cargo test -p lock-redis --features tls --test tls`; needs the program `openssl`.
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 use conformance_tests::server::Port;
 use lock_core::{ErrorKind, Locks};
 use lock_testkit::certificates::Certificates;
-use lock_testkit::servers::RedisServer;
+use lock_testkit::servers::{RedisServer, Sentinel, Server, monitor, order};
 
 const CHILD: &str = "LOCK_REDIS_TEST_TLS";
 
@@ -30,7 +30,9 @@ async fn server(folder: &Certificates, name: &str, asks_for_clients: bool) -> (R
 }
 
 async fn lock_once(url: &str) -> lock_core::Result<()> {
-    let locks = if url.starts_with("redlocks:") {
+    let locks = if url.starts_with("rediss+sentinel:") {
+        Locks::new(lock_redis::connect_sentinel(url).await?)
+    } else if url.starts_with("redlocks:") {
         Locks::new(lock_redis::connect_redlock(url).await?)
     } else {
         Locks::new(lock_redis::connect(url).await?)
@@ -71,6 +73,39 @@ async fn the_certificate_of_every_node_is_checked() {
     let clear = "redlock://a,b,c?lock_ca=/x";
     let error = lock_redis::connect_redlock(clear).await.unwrap_err();
     assert!(error.to_string().contains("belong to redlocks://"), "{error}");
+}
+
+/// Sentinels and servers are both reached by TLS, and the certificate of a server is for the name that the sentinels
+/// give.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_way_to_a_master_is_checked_to_its_end() {
+    let folder = Certificates::make().await.unwrap();
+    let (_server, server_port) = server(&folder, "server", false).await;
+    let port = Port::reserve().unwrap();
+    let sentinel = Server::<Sentinel>::builder()
+        .option("tls-port", &port.to_string())
+        .option("tls-cert-file", &folder.path("server.crt"))
+        .option("tls-key-file", &folder.path("server.key"))
+        .option("tls-ca-cert-file", &folder.path("ca.crt"))
+        .option("tls-auth-clients", "no")
+        .option("tls-replication", "yes");
+    let sentinel = sentinel.start().await.unwrap();
+    for setting in ["resolve-hostnames", "announce-hostnames"] {
+        let set = format!("SENTINEL CONFIG SET {setting} yes");
+        assert_eq!(order(sentinel.address().unwrap(), &set).unwrap(), "+OK\r\n");
+    }
+    monitor(&sentinel, "named", ("localhost", server_port.number())).unwrap();
+    let url = |ca: &str| {
+        let ca = folder.path(ca);
+        format!("rediss+sentinel://localhost:{port}/named?lock_failover=trust&lock_ca={ca}")
+    };
+    lock_once(&url("ca.crt")).await.unwrap();
+    let unknown = lock_once(&url("other.crt")).await.unwrap_err();
+    assert!(unknown.to_string().to_lowercase().contains("certificate"), "{unknown}");
+    monitor(&sentinel, "unnamed", ("127.0.0.1", server_port.number())).unwrap();
+    let unnamed = url("ca.crt").replace("/named?", "/unnamed?");
+    let other_name = lock_once(&unnamed).await.unwrap_err();
+    assert!(other_name.to_string().to_lowercase().contains("certificate"), "{other_name}");
 }
 
 /// The process that trusts an authority by its environment.

@@ -139,9 +139,10 @@ mod tests {
     #[test]
     fn a_runtime_that_ends_at_once_leaves_the_lock_to_the_next() {
         let client = redis::Client::open("redis://127.0.0.1:1").unwrap();
+        let address = crate::node::ServerAddress::Fixed(client);
         let limit = Duration::from_secs(1);
         let clock = Arc::new(SystemClock::default());
-        let node = Node::new(&client, (limit, limit), clock, None).unwrap();
+        let node = Node::new(&address, (limit, limit), clock, None).unwrap();
         let hand_overs = Arc::new(HandOvers::new(node, true));
         let keys = Keys::new(&LockKey::new("", "a").unwrap());
         let is_checked = || hand_overs.checks.lock()[&keys.lock].task.strong_count() > 0;

@@ -102,7 +102,7 @@ impl RedisGroup {
         self.until(master, "INFO replication", online).await?;
         for sentinel in &self.sentinels {
             let at = sentinel.address()?;
-            answered(at, &format!("SENTINEL MONITOR {GROUP} 127.0.0.1 {} 2", master.port()))?;
+            monitor(sentinel, GROUP, ("127.0.0.1", master.port()))?;
             let settings = "down-after-milliseconds 500 failover-timeout 3000";
             answered(at, &format!("SENTINEL SET {GROUP} {settings}"))?;
         }
@@ -191,6 +191,16 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 fn late(deadline: Instant, what: impl FnOnce() -> String) -> Result<(), Unavailable> {
     if Instant::now() < deadline { Ok(()) } else { Err(Unavailable::broken(what())) }
+}
+
+/// Has a sentinel watch a group of this name, whose master is at this address.
+pub fn monitor(
+    sentinel: &Server<Sentinel>,
+    group: &str,
+    (host, port): (&str, u16),
+) -> Result<(), Unavailable> {
+    let quorum = SENTINELS / 2 + 1;
+    answered(sentinel.address()?, &format!("SENTINEL MONITOR {group} {host} {port} {quorum}"))
 }
 
 /// Sends one command, and returns what comes back at once.
