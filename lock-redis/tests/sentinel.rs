@@ -10,10 +10,8 @@ use std::time::Duration;
 use conformance_tests::server::Proxy;
 use lock_core::{Clock, ClockInstant, ErrorKind, LockBackend, LockGuard, Locks, SystemClock};
 use lock_redis::{SentinelBackend, connect_sentinel};
-use lock_testkit::servers::{Builder, Redis, RedisGroup, RedisServer, order};
+use lock_testkit::servers::{Builder, Redis, RedisGroup, RedisServer, order, sentinel};
 use parking_lot::Mutex;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep};
 
 const TTL: Duration = Duration::from_secs(1);
@@ -221,44 +219,9 @@ impl Split {
 
     /// A client whose sentinel names this server.
     async fn client(&self, server: usize, parameters: &str) -> Locks {
-        let sentinel = sentinel(self.address(server)).await;
+        let sentinel = sentinel(self.address(server)).await.unwrap();
         locks(connected(&format!("redis+sentinel://{sentinel}/orders?{parameters}")).await)
     }
-}
-
-/// A sentinel that names this master for ever.
-async fn sentinel(master: SocketAddr) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(name_to(stream, master));
-        }
-    });
-    address
-}
-
-async fn name_to(stream: TcpStream, master: SocketAddr) -> std::io::Result<()> {
-    let (reader, mut writer) = stream.into_split();
-    let mut lines = BufReader::new(reader).lines();
-    while let Some(header) = lines.next_line().await? {
-        let words = header.trim_start_matches('*').parse().unwrap_or(0);
-        let mut command = String::new();
-        for word in 0..words {
-            let _length = lines.next_line().await?;
-            let text = lines.next_line().await?.unwrap_or_default();
-            if word == 0 {
-                command = text;
-            }
-        }
-        let port = master.port().to_string();
-        let answer = match command.as_str() {
-            "SENTINEL" => format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.len()),
-            _ => "+OK\r\n".to_owned(),
-        };
-        writer.write_all(answer.as_bytes()).await?;
-    }
-    Ok(())
 }
 
 /// What `lock_failover=trust` allows, and the reason for the other.
@@ -306,7 +269,7 @@ async fn of_two_masters_the_one_with_a_majority_grants_locks() {
     let held = acquired(&old, "lock").await;
     split.promote();
     sleep(Duration::from_secs(2)).await;
-    let sentinel = sentinel(split.address(1)).await;
+    let sentinel = sentinel(split.address(1)).await.unwrap();
     let url = format!("redis+sentinel://{sentinel}/orders?{TERMS}");
     let until = Instant::now() + Duration::from_secs(6);
     while Instant::now() < until {
@@ -324,7 +287,8 @@ async fn of_two_masters_the_one_with_a_majority_grants_locks() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sentinel_that_is_behind_or_away_is_passed_over() {
     let split = Split::start().await;
-    let (behind, good) = (sentinel(split.address(1)).await, sentinel(split.address(0)).await);
+    let behind = sentinel(split.address(1)).await.unwrap();
+    let good = sentinel(split.address(0)).await.unwrap();
     let url = format!("redis+sentinel://127.0.0.1:1,{behind},{good}/orders?lock_failover=trust");
     drop(acquired(&locks(connected(&url).await), "lock").await);
     let url = format!("redis+sentinel://127.0.0.1:1,{behind}/orders?lock_failover=trust");

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use conformance_tests::Unavailable;
 use rustix::process::Signal;
 use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpListener;
 
 use super::data;
 use super::process::{START_LIMIT, failed};
@@ -220,4 +222,39 @@ fn answered(address: SocketAddr, command: &str) -> Result<(), Unavailable> {
         Ok(answer) => Err(Unavailable::broken(format!("{command}: {answer}"))),
         Err(error) => Err(failed(command, error)),
     }
+}
+
+/// What takes itself for a sentinel, and names this master for ever. It ends with the runtime.
+pub async fn sentinel(master: SocketAddr) -> std::io::Result<SocketAddr> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(name_master(stream, master));
+        }
+    });
+    Ok(address)
+}
+
+async fn name_master(stream: tokio::net::TcpStream, master: SocketAddr) -> std::io::Result<()> {
+    let (reader, mut writer) = stream.into_split();
+    let mut lines = BufReader::new(reader).lines();
+    while let Some(header) = lines.next_line().await? {
+        let words = header.trim_start_matches('*').parse().unwrap_or(0);
+        let mut command = String::new();
+        for word in 0..words {
+            let _length = lines.next_line().await?;
+            let text = lines.next_line().await?.unwrap_or_default();
+            if word == 0 {
+                command = text;
+            }
+        }
+        let port = master.port().to_string();
+        let answer = match command.as_str() {
+            "SENTINEL" => format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.len()),
+            _ => "+OK\r\n".to_owned(),
+        };
+        writer.write_all(answer.as_bytes()).await?;
+    }
+    Ok(())
 }

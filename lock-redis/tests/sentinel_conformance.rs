@@ -1,0 +1,98 @@
+//! The conformance suite on the master of a group, each client behind a fault proxy, to which its sentinel leads.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use conformance_tests::Unavailable;
+use lock_core::{Error, LockBackend, Result, async_trait};
+use lock_testkit::proxied::{self, Setup};
+use lock_testkit::servers::{RedisServer, Servers, order, sentinel};
+
+#[derive(Debug)]
+struct Group;
+
+/// A master with a replica, without which it writes nothing.
+#[derive(Debug)]
+struct Pair {
+    master: RedisServer,
+    _replica: RedisServer,
+}
+
+#[async_trait]
+impl Setup for Group {
+    fn name(&self) -> &str {
+        "sentinel"
+    }
+
+    async fn launch(&self) -> Result<Box<dyn Servers>, Unavailable> {
+        let builder = || {
+            let bound = RedisServer::builder().option("min-replicas-to-write", "1");
+            bound.option("repl-diskless-sync-delay", "0")
+        };
+        let (master, replica) = (builder().start().await?, builder().start().await?);
+        let follow = format!("REPLICAOF 127.0.0.1 {}", master.address()?.port());
+        order(replica.address()?, &follow)
+            .map_err(|error| Unavailable::broken(format!("no replica: {error}")))?;
+        let pair = Pair { master, _replica: replica };
+        pair.is_complete().await?;
+        Ok(Box::new(pair))
+    }
+
+    fn url(&self, hosts: &str, _: &str) -> String {
+        format!("redis+sentinel://{hosts}/orders?lock_bootstrap=now")
+    }
+
+    /// The host of the URL is that of the master.
+    async fn connect(&self, url: &str) -> Result<Arc<dyn LockBackend>> {
+        let host = url.split(['/', '@']).nth(2).unwrap_or_default();
+        let master: SocketAddr = host.parse().map_err(|_| Error::config("no address"))?;
+        let named = sentinel(master).await.map_err(|error| Error::config(error.to_string()))?;
+        let url = url.replace(host, &named.to_string());
+        Ok(Arc::new(lock_redis::connect_sentinel(&url).await?))
+    }
+
+    fn asks_all(&self) -> bool {
+        true
+    }
+}
+
+impl Pair {
+    async fn is_complete(&self) -> Result<(), Unavailable> {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !order(self.master.address()?, "INFO replication")
+            .is_ok_and(|info| info.contains("state=online"))
+        {
+            if Instant::now() > deadline {
+                return Err(Unavailable::broken("the replica does not find its master"));
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Servers for Pair {
+    fn addresses(&self) -> Vec<SocketAddr> {
+        self.master.address().into_iter().collect()
+    }
+
+    fn freeze(&self) -> Result<(), Unavailable> {
+        self.master.freeze()
+    }
+
+    fn thaw(&self) -> Result<(), Unavailable> {
+        self.master.thaw()
+    }
+
+    /// A restart of the master costs the wait after a failover. That is shown by tests of its own.
+    async fn restart(&self) -> Result<(), Unavailable> {
+        Err(Unavailable::missing("a restarted master grants nothing for the longest ttl"))
+    }
+}
+
+fn main() -> ExitCode {
+    proxied::main(Group)
+}
