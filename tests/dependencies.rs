@@ -25,6 +25,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("lock-simulation", &["lock-core"]),
     ("keeper-schedules", &[]),
     ("kinds-model", &[]),
+    ("failover-model", &[]),
     ("xtask", &[]),
 ];
 

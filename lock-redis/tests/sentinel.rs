@@ -261,6 +261,35 @@ async fn a_master_that_is_cut_off_stops_before_the_new_one_begins() {
     assert!(error.is_retryable() && error.to_string().contains("NOREPLICAS"), "{error}");
 }
 
+/// A master that was a replica for a moment has lost what that one has not received, and the marker of its own process is
+/// back with the data.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_that_was_a_replica_in_between_waits_too() {
+    let split = Split::start().await;
+    let terms = "lock_max_ttl=60s&lock_max_lag=1s";
+    let old = split.client(0, &format!("{terms}&lock_bootstrap=now")).await;
+    drop(acquired(&old, "warm").await);
+    // The replica has the marker, but not the lock.
+    sleep(Duration::from_millis(1500)).await;
+    split.links[0].stall();
+    let held = old.named("lock").unwrap().ttl(Duration::from_secs(60)).acquire().await.unwrap();
+    split.promote();
+    for (server, master) in [(0, 1), (2, 1)] {
+        split.follow(server, split.address(master));
+    }
+    split.has_replicas(1, 2).await;
+    for order_to in ["REPLICAOF NO ONE", "CLIENT KILL TYPE normal SKIPME yes"] {
+        order(split.address(0), order_to).unwrap();
+    }
+    split.follow(2, split.address(0));
+    split.has_replicas(0, 1).await;
+    let again = split.client(0, terms).await;
+    let tried = again.named("lock").unwrap().try_acquire().await;
+    assert!(SystemClock::default().now() < held.valid_until(), "it was lost before");
+    let error = tried.unwrap_err();
+    assert!(error.to_string().contains("of the old one"), "{error}");
+}
+
 /// Each side has a master, and one has a replica: only that grants locks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_two_masters_the_one_with_a_majority_grants_locks() {

@@ -114,6 +114,13 @@ impl<'a> ReplyReader<'a> {
     }
 }
 
+/// The process that says this of itself, and since which promotion it is a master. The scripts have the same words.
+pub(crate) fn process_in(info: &Value) -> String {
+    let parts =
+        ["run_id", "master_replid"].map(|field| info_field(info, field).unwrap_or_default());
+    parts.iter().map(|part| part.get(..20).unwrap_or(part)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -150,6 +157,7 @@ mod tests {
             assert_eq!(info_field(&info, "redis_version").as_deref(), Some("7.0.15"));
             assert_eq!(info_field(&info, "run_id").as_deref(), Some("ab:c"));
             assert_eq!(info_field(&info, "version"), None);
+            assert_eq!(process_in(&info), "ab:c", "without replication");
         }
         assert_eq!(info_field(&Value::Int(1), "run_id"), None);
     }

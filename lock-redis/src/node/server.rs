@@ -19,7 +19,7 @@ use tokio::runtime::{Handle, Id};
 
 use super::connection::{NodeConnection, no_answer, with_our_settings};
 use super::group::ServerAddress;
-use super::reply::{ReplyReader, info_field};
+use super::reply::{ReplyReader, process_in};
 use super::script::ScriptCall;
 use super::server_health::{Listener, ServerHealth};
 use crate::error::{RequestStage, from_redis};
@@ -165,18 +165,17 @@ impl Node {
         read(self.described(answer)?).inspect_err(|_| connection.distrust())
     }
 
-    /// The run id of the process to which the connection leads: it is asked once, since no connection outlives its
-    /// process.
+    /// The process to which the connection leads, as a marker names it: it is asked once, since no connection outlives
+    /// its process, and sentinels end those of a master that they demote.
     async fn process<'c>(
         &self,
         connection: &'c Arc<NodeConnection>,
         end: ClockInstant,
     ) -> Result<&'c str> {
         let ask = async || {
-            let mut info = redis::cmd("INFO");
-            info.arg("server");
-            let answer = connection.exchange(&info, end, self.response_timeout).await?;
-            Ok(info_field(&self.described(answer)?, "run_id").unwrap_or_default())
+            let answer =
+                connection.exchange(&redis::cmd("INFO"), end, self.response_timeout).await?;
+            self.described(answer).map(|info| process_in(&info))
         };
         connection.process.get_or_try_init(ask).await.map(String::as_str)
     }

@@ -55,7 +55,7 @@ struct Real {
     _server: RedisServer,
     connection: Connection,
     scripts: Scripts,
-    run_id: String,
+    process: String,
     fences: u32,
     flushes: u32,
 }
@@ -115,12 +115,13 @@ impl Real {
         let server = RedisServer::builder().start().await.unwrap();
         let client = redis::Client::open(server.url()).unwrap();
         let mut connection = client.get_connection().unwrap();
-        let info: String = redis::cmd("INFO").arg("server").query(&mut connection).unwrap();
-        let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:")).unwrap().to_owned();
+        let info: String = redis::cmd("INFO").query(&mut connection).unwrap();
+        let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        let process = [&field("run_id:")[..20], &field("master_replid:")[..20]].concat();
         let scripts = Scripts::new();
-        let mut real = Self { _server: server, connection, scripts, run_id, fences, flushes: 0 };
-        let run_id = real.run_id.clone();
-        let admitted = ["run_id", &run_id, "state", "admitted", "quorum", QUORUM];
+        let mut real = Self { _server: server, connection, scripts, process, fences, flushes: 0 };
+        let process = real.process.clone();
+        let admitted = ["run_id", &process, "state", "admitted", "quorum", QUORUM];
         real.run::<()>("HSET", &[&[NODE], &admitted[..]].concat());
         real
     }
@@ -159,7 +160,7 @@ impl Real {
             }
             NodeRequest::Release { .. } => {}
         }
-        call.arg(&self.run_id);
+        call.arg(&self.process);
         let mut answer: Vec<Value> = call.invoke(&mut self.connection).unwrap();
         if let NodeRequest::Renew { .. } = request {
             answer = redis::from_redis_value(answer.remove(0)).unwrap();
@@ -186,7 +187,7 @@ impl Real {
                 self.flushes += 1;
                 let mut begin = self.scripts.begin.key(NODE);
                 begin.arg("quarantine").arg(nonce(self.flushes)).arg(QUORUM).arg("boot");
-                begin.arg(&self.run_id).arg(self.flushes).arg("");
+                begin.arg(&self.process).arg(self.flushes).arg("");
                 assert_eq!(begin.invoke::<u64>(&mut self.connection).unwrap(), 1, "{step:?}");
             }
             Step::Admitted { is_late, seed } => {
@@ -222,7 +223,7 @@ impl Real {
     /// What the node shows to a look, if it votes.
     fn look(&mut self) -> Option<NodeView<u8>> {
         let mut call = self.scripts.look.key(NODE);
-        call.key(LOCK).arg(QUORUM).arg(&self.run_id);
+        call.key(LOCK).arg(QUORUM).arg(&self.process);
         let answer: Vec<Value> = call.invoke(&mut self.connection).unwrap();
         if answer[0] != Value::Int(1) {
             return None;

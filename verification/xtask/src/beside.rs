@@ -211,7 +211,7 @@ fn model(job: Job) -> Check {
 }
 
 pub(crate) fn is_model(job: &str) -> bool {
-    ["redlock-model-", "kinds-model-"].iter().any(|model| job.starts_with(model))
+    ["redlock-model-", "kinds-model-", "failover-model-"].iter().any(|model| job.starts_with(model))
 }
 
 fn chains(folder: &Path) -> io::Result<[Vec<Check>; 2]> {

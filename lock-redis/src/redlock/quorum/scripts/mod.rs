@@ -15,9 +15,9 @@ scripts! {
     FORCE_VOTE = "../../../shared_lua/value" "../../../shared_lua/shared" "vote" "hold" "wake" "force";
     LOOK = "../../../shared_lua/value" "../../../shared_lua/values" "../../../shared_lua/shared" "vote" "hold" "common" "look";
     INSPECT = "../../../shared_lua/value" "../../../shared_lua/shared" "vote" "hold" "inspect";
-    REPORT = "report";
-    BEGIN = "begin";
-    ADMIT = "admit";
+    REPORT = "process" "report";
+    BEGIN = "process" "begin";
+    ADMIT = "process" "admit";
     PROBE_NODE = "../../../shared_lua/try" "probe";
 }
 
@@ -26,6 +26,7 @@ mod tests {
     use lock_testkit::servers::RedisServer;
 
     use super::{ACQUIRE_VOTE, ADMIT, BEGIN};
+    use crate::node::process_in;
 
     /// Microseconds.
     const MINUTE: u64 = 60_000_000;
@@ -35,13 +36,12 @@ mod tests {
         let server = RedisServer::builder().start().await.unwrap();
         let client = redis::Client::open(server.url()).unwrap();
         let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-        let info: String =
-            redis::cmd("INFO").arg("server").query_async(&mut connection).await.unwrap();
-        let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:")).unwrap();
+        let info = redis::cmd("INFO").query_async(&mut connection).await.unwrap();
+        let process = process_in(&info);
         let mut admit = redis::cmd("HSET");
-        admit.arg("node").arg(&["run_id", run_id, "state", "admitted", "quorum", "q"]);
+        admit.arg("node").arg(&["run_id", &process, "state", "admitted", "quorum", "q"]);
         admit.exec_async(&mut connection).await.unwrap();
-        (server, connection, run_id.to_owned())
+        (server, connection, process)
     }
 
     async fn time(connection: &mut redis::aio::MultiplexedConnection) -> u64 {
@@ -54,7 +54,7 @@ mod tests {
     /// be among those that are pushed to.
     #[tokio::test]
     async fn the_ticket_of_a_waiter_is_by_the_clock_of_the_node() {
-        let (_server, mut connection, run_id) = node().await;
+        let (_server, mut connection, process) = node().await;
         redis::cmd("SET").arg(&["a", "foreign"]).exec_async(&mut connection).await.unwrap();
         let parts = ["a", "a:waiters"];
         // It says for how long it has waited, and what time its own clock shows only in its proposal.
@@ -67,7 +67,7 @@ mod tests {
                 .arg("")
                 .number(1)
                 .number(MINUTE)
-                .by_text(Some(&run_id))
+                .by_text(Some(&process))
                 .exec_async(&mut connection)
                 .await
                 .unwrap();
@@ -87,7 +87,7 @@ mod tests {
     #[tokio::test]
     async fn an_admitted_node_counts_on_from_its_seed() {
         const SEED: u64 = 1000;
-        let (_server, mut connection, run_id) = node().await;
+        let (_server, mut connection, process) = node().await;
         let parts = ["a", "a:waiters"];
         let acquire =
             async |connection: &mut redis::aio::MultiplexedConnection| -> (u64, u64, u64, i64) {
@@ -95,7 +95,7 @@ mod tests {
                 let call = call.number(1).number(1000).number(0).arg("").arg("").arg("");
                 call.number(1)
                     .number(MINUTE)
-                    .by_text(Some(&run_id))
+                    .by_text(Some(&process))
                     .query_async(connection)
                     .await
                     .unwrap()
@@ -103,7 +103,7 @@ mod tests {
         assert_eq!(acquire(&mut connection).await, (1, 1, 1, -1));
         redis::cmd("DEL").arg("a").exec_async(&mut connection).await.unwrap();
         let begin = BEGIN.call().key("node").arg("quarantine").arg("nonce").arg("q");
-        let begin = begin.arg("boot").arg(&run_id).arg("0").arg("");
+        let begin = begin.arg("boot").arg(&process).arg("0").arg("");
         let begun: u64 = begin.by_text(None).query_async(&mut connection).await.unwrap();
         let admit = ADMIT.call().key("node").arg("nonce").number(SEED).number(0).arg("boot");
         let admitted: u64 = admit.by_text(None).query_async(&mut connection).await.unwrap();
@@ -114,7 +114,7 @@ mod tests {
     /// A client whose clock is centuries ahead must not use up the counters of a node.
     #[tokio::test]
     async fn a_proposal_is_held_to_the_clock_of_the_node() {
-        let (_server, mut connection, run_id) = node().await;
+        let (_server, mut connection, process) = node().await;
         const LEAD: u64 = MINUTE / 4;
         let mut last = 0;
         for (lock, proposal) in [("a", 1 << 52), ("b", 1 << 52), ("c", 0)] {
@@ -123,7 +123,7 @@ mod tests {
             let call = call.number(1).number(30_000).number(proposal).arg("").arg("").arg("");
             let call = call.number(1).number(LEAD);
             let (granted, counter, mark, _): (u64, u64, u64, i64) =
-                call.by_text(Some(&run_id)).query_async(&mut connection).await.unwrap();
+                call.by_text(Some(&process)).query_async(&mut connection).await.unwrap();
             let now = time(&mut connection).await;
             assert_eq!((granted, counter), (1, mark), "{lock}");
             assert!(counter > last, "{lock}: {counter} after {last}");

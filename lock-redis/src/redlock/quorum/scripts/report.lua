@@ -1,5 +1,5 @@
 -- What a node reports about itself. KEYS: the node.
--- Answers {run id, uptime in s, flushes, now in µs, marker's run id, state, quorum, nonce, since, boot, mark, policy}
+-- Answers {process, uptime in s, flushes, now in µs, the marker's process, state, quorum, nonce, since, boot, mark, policy}
 local server = redis.call('INFO', 'server')
 local stats = redis.call('INFO', 'commandstats')
 local flushes = 0
@@ -9,7 +9,7 @@ end
 local t = redis.call('TIME')
 local node = redis.call('HMGET', KEYS[1], 'run_id', 'state', 'quorum', 'nonce', 'since', 'boot', 'mark')
 local answer = {
-  string.match(server, 'run_id:(%x+)') or '',
+  process(),
   string.match(server, 'uptime_in_seconds:(%d+)') or '0',
   string.format('%.0f', flushes),
   string.format('%.0f', t[1] * 1000000 + t[2]),
