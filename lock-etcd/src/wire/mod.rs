@@ -11,6 +11,8 @@
 //! the term of the elections is another one. An ordinary election looks the same, and costs as
 //! little: what was known of the store is read again.
 
+#[cfg(feature = "etcd-client")]
+pub(crate) mod client;
 pub(crate) mod connection;
 #[cfg_attr(distlock_mutants, path = "../mutants/exchange.rs")]
 pub(crate) mod exchange;
