@@ -265,14 +265,17 @@ impl EtcdConfig {
     }
 
     pub(crate) fn check(&self) -> Result<()> {
-        let is_signed_in = self.transport.as_ref().is_some_and(Transport::signs_in_itself);
-        if is_signed_in && self.user.is_some() {
+        if self.is_over_a_client() && self.user.is_some() {
             return Err(Error::config(
                 "the given client has signed in itself: give the user to it, and none to EtcdConfig",
             ));
         }
         CONNECT_TIMEOUT.check(self.connect_timeout)?;
         RESPONSE_TIMEOUT.check(self.response_timeout)
+    }
+
+    pub(crate) fn is_over_a_client(&self) -> bool {
+        self.transport.as_ref().is_some_and(Transport::is_client)
     }
 
     /// The way to a member, which connects with the first request.

@@ -11,8 +11,8 @@ use lock_core::{ClockInstant, Result};
 use parking_lot::Mutex as SyncMutex;
 use tokio::sync::Mutex;
 use tokio::sync::mpsc::{self, Sender};
-use tokio_stream::{Stream, StreamExt};
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{Stream, StreamExt};
 use tonic::client::Grpc;
 use tonic::metadata::AsciiMetadataValue;
 use tonic::transport::Channel;
@@ -60,7 +60,7 @@ pub(crate) enum Transport {
 }
 
 impl Transport {
-    pub(crate) fn signs_in_itself(&self) -> bool {
+    pub(crate) fn is_client(&self) -> bool {
         !matches!(self, Self::Channel(_))
     }
 }
@@ -120,8 +120,7 @@ impl MemberConnection {
     pub(crate) fn to_member(config: &EtcdConfig, member: usize, number: u64) -> Result<Self> {
         let endpoint = config.members[member].clone();
         let transport = config.transport_to(&endpoint)?;
-        let is_done = transport.signs_in_itself();
-        let pass = if is_done { AuthPass::NotNeeded } else { AuthPass::Missing };
+        let pass = if transport.is_client() { AuthPass::NotNeeded } else { AuthPass::Missing };
         Ok(Self {
             number,
             member,
