@@ -181,6 +181,14 @@ fn a_store_brings_its_own_driver_only() {
     }
 }
 
+#[test]
+fn one_feature_alone_brings_what_needs_protoc() {
+    for (feature, needs_it) in [("full", false), ("etcd-client", true)] {
+        let tree = tree(&["-p", "distlock", "--features", feature]);
+        assert_eq!(tree.contains("etcd-client"), needs_it, "the feature {feature}");
+    }
+}
+
 fn drivers_in(tree: &BTreeSet<String>) -> BTreeSet<&'static str> {
     DRIVERS.iter().copied().filter(|driver| tree.contains(*driver)).collect()
 }

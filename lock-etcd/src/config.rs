@@ -1,6 +1,8 @@
 //! The settings for connecting to an etcd cluster.
 
 use std::fmt;
+#[cfg(feature = "etcd-client")]
+use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{Error, Result};
@@ -8,6 +10,8 @@ use lock_kit::endpoint::{Endpoint, Host};
 use lock_kit::settings::{Between, Parameter, Text, Words};
 use lock_kit::url::{Params, pem_file};
 use tonic::transport::{self, Channel};
+
+use crate::wire::connection::Transport;
 
 /// The URL schemes of etcd.
 pub const SCHEMES: &[&str] = &["etcd", "etcds"];
@@ -93,7 +97,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 pub struct EtcdConfig {
     pub(crate) members: Vec<String>,
     /// In place of connections to them.
-    channel: Option<Channel>,
+    transport: Option<Transport>,
     pub(crate) user: Option<(String, String)>,
     pub(crate) folder: String,
     pub(crate) connect_timeout: Duration,
@@ -169,13 +173,42 @@ impl EtcdConfig {
     /// channel is used as one connection: whether another member is tried when one fails is up to the channel. Give
     /// it a connect timeout, and keep-alives of HTTP/2: with the defaults, a member that is gone is noticed late.
     pub fn from_channel(channel: Channel) -> Self {
-        Self::at(vec!["the given channel".to_owned()], Some(channel))
+        Self::at(vec!["the given channel".to_owned()], Some(Transport::Channel(channel)))
     }
 
-    fn at(members: Vec<String>, channel: Option<Channel>) -> Self {
+    /// Default settings for an existing client of the `etcd-client` crate (feature `etcd-client`), with its TLS, its
+    /// user, its interceptors and its choice of members. It has signed in itself, so [`user`](Self::user) is an error
+    /// with it. As for [`from_channel`](Self::from_channel), whether another member is tried when one fails is up to
+    /// the client.
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    ///
+    /// use etcd_client::{Client, ConnectOptions};
+    /// use lock_etcd::{EtcdBackend, EtcdConfig};
+    ///
+    /// # async fn connected() -> Result<EtcdBackend, Box<dyn std::error::Error>> {
+    /// let options = ConnectOptions::new()
+    ///     .with_user("app", "secret")
+    ///     // A member that is cut off from the others refuses requests and ends its streams.
+    ///     .with_require_leader(true)
+    ///     // With the client's defaults, a member that is gone is noticed late.
+    ///     .with_connect_timeout(Duration::from_secs(1))
+    ///     .with_keep_alive(Duration::from_secs(6), Duration::from_secs(3));
+    /// let client = Client::connect(["e1:2379", "e2:2379", "e3:2379"], Some(options)).await?;
+    /// let backend = EtcdBackend::connect(EtcdConfig::from_client(client).prefix("jobs")?).await?;
+    /// # Ok(backend) }
+    /// ```
+    #[cfg(feature = "etcd-client")]
+    pub fn from_client(client: etcd_client::Client) -> Self {
+        let client = Transport::Client(Arc::new(client));
+        Self::at(vec!["the given client".to_owned()], Some(client))
+    }
+
+    fn at(members: Vec<String>, transport: Option<Transport>) -> Self {
         Self {
             members,
-            channel,
+            transport,
             user: None,
             folder: String::new(),
             connect_timeout: Duration::from_secs(1),
@@ -232,20 +265,29 @@ impl EtcdConfig {
     }
 
     pub(crate) fn check(&self) -> Result<()> {
+        if self.is_over_a_client() && self.user.is_some() {
+            return Err(Error::config(
+                "the given client has signed in itself: give the user to it, and none to EtcdConfig",
+            ));
+        }
         CONNECT_TIMEOUT.check(self.connect_timeout)?;
         RESPONSE_TIMEOUT.check(self.response_timeout)
     }
 
-    /// A channel to a member, which connects with the first request.
-    pub(crate) fn channel_to(&self, member: &str) -> Result<Channel> {
-        if let Some(channel) = &self.channel {
-            return Ok(channel.clone());
+    pub(crate) fn is_over_a_client(&self) -> bool {
+        self.transport.as_ref().is_some_and(Transport::is_client)
+    }
+
+    /// The way to a member, which connects with the first request.
+    pub(crate) fn transport_to(&self, member: &str) -> Result<Transport> {
+        if let Some(transport) = &self.transport {
+            return Ok(transport.clone());
         }
         let endpoint = self.endpoint(member).map_err(|error| {
             Error::config(format!("the address {member} of an etcd member cannot be used"))
                 .with_source(error)
         })?;
-        Ok(endpoint.connect_lazy())
+        Ok(Transport::Channel(endpoint.connect_lazy()))
     }
 
     /// By the driver's defaults nothing ever times out.

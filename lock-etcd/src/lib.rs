@@ -14,7 +14,7 @@
 //! - `leases` — spare leases in `mod.rs`, the keep-alives of all leases in `renewals.rs`
 //! - `wire` — the cluster in `mod.rs`: one member at a time, and whether the store went back; requests
 //!   as data in `messages.rs`, how they are sent in `exchange.rs`, etcd's messages in `protobuf.rs`,
-//!   one member in `connection.rs`, streams that stay open in `streams.rs`
+//!   one member in `connection.rs`, or a client of the user in `client.rs`, streams that stay open in `streams.rs`
 //! - `error.rs` — what a failure means for its sender
 //! - `rules.rs` — decisions that no request or reply shows
 //! - `admin.rs` — inspection, and release by force

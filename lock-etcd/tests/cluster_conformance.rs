@@ -6,5 +6,5 @@ mod client;
 mod harness;
 
 fn main() -> std::process::ExitCode {
-    harness::main(3)
+    harness::main("etcd-cluster", 3)
 }

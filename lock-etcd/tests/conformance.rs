@@ -5,5 +5,5 @@ mod client;
 mod harness;
 
 fn main() -> std::process::ExitCode {
-    harness::main(1)
+    harness::main("etcd", 1)
 }

@@ -83,7 +83,7 @@ mod wrong {
     }
 
     pub(crate) fn main() -> ExitCode {
-        mutation::main(MUTANTS.iter().copied(), || harness::main(1), play)
+        mutation::main(MUTANTS.iter().copied(), || harness::main("etcd", 1), play)
     }
 
     /// A scene says by a panic what it saw. After any other panic it is not judged.

@@ -19,10 +19,10 @@ use std::time::Duration;
 use lock_core::ClockInstant;
 use lock_kit::attendant::{Attendants, Requests};
 use tokio::sync::oneshot;
-use tonic::Streaming;
+use tokio_stream::StreamExt;
 
 use crate::error::{EtcdFailure, FailureClass};
-use crate::wire::connection::{MemberConnection, RequestKind};
+use crate::wire::connection::{MemberConnection, Replies, RequestKind};
 use crate::wire::exchange;
 use crate::wire::messages::KeepAliveAnswer;
 use crate::wire::protobuf::{LeaseKeepAliveRequest, LeaseResponse};
@@ -167,7 +167,7 @@ impl StreamService for KeepAliveStream {
             let next = self.sending();
             tokio::select! {
                 biased;
-                answer = answers.message() => {
+                answer = answers.try_next() => {
                     let answer = answer.map_err(|status| connection.describe(status))?;
                     let answer = answer.ok_or_else(|| connection.hung_up())?;
                     *heard = true;
@@ -254,10 +254,10 @@ impl KeepAliveStream {
 
 /// Why a stream accepts no more requests.
 async fn last_words(
-    answers: &mut Streaming<LeaseResponse>,
+    answers: &mut Replies<LeaseResponse>,
     connection: &MemberConnection,
 ) -> EtcdFailure {
-    match tokio::time::timeout(Duration::from_millis(100), answers.message()).await {
+    match tokio::time::timeout(Duration::from_millis(100), answers.try_next()).await {
         Ok(Err(status)) => connection.describe(status),
         _ => connection.hung_up(),
     }

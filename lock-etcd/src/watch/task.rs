@@ -16,6 +16,7 @@ use tokio::runtime::Id;
 use tokio::sync::mpsc::error::SendError;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, watch};
+use tokio_stream::StreamExt;
 
 use crate::error::{EtcdFailure, FailureClass};
 use crate::rules;
@@ -228,7 +229,7 @@ impl StreamService for Service {
             let idle = next.is_none();
             tokio::select! {
                 biased;
-                answer = answers.message() => {
+                answer = answers.try_next() => {
                     let answer = answer.map_err(|status| connection.describe(status))?;
                     let answer = answer.ok_or_else(|| connection.hung_up())?;
                     let reason = answer.cancel_reason.clone();

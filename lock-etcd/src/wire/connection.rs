@@ -1,6 +1,9 @@
 //! The connection to one member, and calls over it by gRPC.
 
 use std::fmt;
+use std::pin::Pin;
+#[cfg(feature = "etcd-client")]
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::uri::PathAndQuery;
@@ -8,18 +11,20 @@ use lock_core::{ClockInstant, Result};
 use parking_lot::Mutex as SyncMutex;
 use tokio::sync::Mutex;
 use tokio::sync::mpsc::{self, Sender};
-use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{Stream, StreamExt};
 use tonic::client::Grpc;
 use tonic::metadata::AsciiMetadataValue;
 use tonic::transport::Channel;
-use tonic::{Response, Status, Streaming};
+use tonic::{Response, Status};
 use tonic_prost::ProstCodec;
 
 use crate::config::EtcdConfig;
 use crate::error::{
     EtcdFailure, FailureClass, asks_for_a_user, asks_nobody, from_etcd, unexpected,
 };
+#[cfg(feature = "etcd-client")]
+use crate::wire::client;
 use crate::wire::protobuf::{AuthenticateRequest, AuthenticateResponse, Call};
 
 /// The client leaves a member that has answered nothing for this long. One call with a timeout too
@@ -33,7 +38,7 @@ pub(crate) struct MemberConnection {
     number: u64,
     member: usize,
     endpoint: String,
-    channel: Channel,
+    transport: Transport,
     user: Option<(String, String)>,
     signed_in: SyncMutex<Credential>,
     /// Held while a token is requested.
@@ -45,6 +50,24 @@ pub(crate) struct MemberConnection {
     silence_of_calls: SyncMutex<MemberSilence>,
 }
 
+/// What carries the requests.
+#[derive(Clone)]
+pub(crate) enum Transport {
+    Channel(Channel),
+    /// A client of the user, who has signed in by it.
+    #[cfg(feature = "etcd-client")]
+    Client(Arc<etcd_client::Client>),
+}
+
+impl Transport {
+    pub(crate) fn is_client(&self) -> bool {
+        !matches!(self, Self::Channel(_))
+    }
+}
+
+/// The replies of a stream.
+pub(crate) type Replies<R> = Pin<Box<dyn Stream<Item = Result<R, Status>> + Send>>;
+
 /// What is asked of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequestKind {
@@ -53,7 +76,6 @@ pub(crate) enum RequestKind {
 }
 
 /// What the user was given.
-#[derive(Default)]
 struct Credential {
     pass: AuthPass,
     /// How many there were before this one.
@@ -61,12 +83,11 @@ struct Credential {
 }
 
 /// What shows that a user has signed in.
-#[derive(Clone, Default)]
 enum AuthPass {
-    #[default]
     Missing,
     Token(Token),
-    /// The cluster asks nobody: it has no users, or they are switched off for a while.
+    /// The cluster asks nobody: it has no users, or they are switched off for a while. Or a client of the user has
+    /// signed in.
     NotNeeded,
 }
 
@@ -98,13 +119,15 @@ impl MemberConnection {
     /// Connection number `number`, to this member. It is established by its first request.
     pub(crate) fn to_member(config: &EtcdConfig, member: usize, number: u64) -> Result<Self> {
         let endpoint = config.members[member].clone();
+        let transport = config.transport_to(&endpoint)?;
+        let pass = if transport.is_client() { AuthPass::NotNeeded } else { AuthPass::Missing };
         Ok(Self {
             number,
             member,
-            channel: config.channel_to(&endpoint)?,
+            transport,
             endpoint,
             user: config.user.clone(),
-            signed_in: SyncMutex::default(),
+            signed_in: SyncMutex::new(Credential { pass, before: 0 }),
             signing_in: Mutex::default(),
             silence: SyncMutex::default(),
             silence_of_calls: SyncMutex::default(),
@@ -125,29 +148,44 @@ impl MemberConnection {
 
     /// Makes one request, without a timeout or a retry.
     pub(crate) async fn call<C: Call>(&self, message: C) -> Result<C::Reply, EtcdFailure> {
-        let (token, codec) = (self.signed_in().await?, ProstCodec::<C, C::Reply>::default());
-        let mut grpc = self.grpc().await?;
-        let reply = grpc.unary(request(message, token), method::<C>(), codec).await;
-        reply.map(Response::into_inner).map_err(|status| self.describe(status))
+        let reply = match &self.transport {
+            Transport::Channel(channel) => {
+                let codec = ProstCodec::<C, C::Reply>::default();
+                let token = self.signed_in().await?;
+                let mut grpc = self.grpc(channel).await?;
+                let reply = grpc.unary(request(message, token), method::<C>(), codec).await;
+                reply.map(Response::into_inner)
+            }
+            #[cfg(feature = "etcd-client")]
+            Transport::Client(client) => client::call(client, &message).await,
+        };
+        reply.map_err(|status| self.describe(status))
     }
 
     /// Opens a stream, and sends `first` on it: a member answers nothing before it has read that.
     pub(crate) async fn open<C: Call>(
         &self,
         first: C,
-    ) -> Result<(Sender<C>, Streaming<C::Reply>), EtcdFailure> {
-        let (token, codec) = (self.signed_in().await?, ProstCodec::<C, C::Reply>::default());
+    ) -> Result<(Sender<C>, Replies<C::Reply>), EtcdFailure> {
         let (sender, receiver) = mpsc::channel(AHEAD);
         let messages = tokio_stream::once(first).chain(ReceiverStream::new(receiver));
-        let mut grpc = self.grpc().await?;
-        let replies = grpc.streaming(request(messages, token), method::<C>(), codec).await;
-        let replies = replies.map_err(|status| self.describe(status))?;
-        Ok((sender, replies.into_inner()))
+        let replies = match &self.transport {
+            Transport::Channel(channel) => {
+                let codec = ProstCodec::<C, C::Reply>::default();
+                let token = self.signed_in().await?;
+                let mut grpc = self.grpc(channel).await?;
+                let replies = grpc.streaming(request(messages, token), method::<C>(), codec).await;
+                replies.map(|replies| -> Replies<_> { Box::pin(replies.into_inner()) })
+            }
+            #[cfg(feature = "etcd-client")]
+            Transport::Client(client) => client::open(client, messages).await,
+        };
+        Ok((sender, replies.map_err(|status| self.describe(status))?))
     }
 
-    async fn grpc(&self) -> Result<Grpc<Channel>, EtcdFailure> {
+    async fn grpc(&self, channel: &Channel) -> Result<Grpc<Channel>, EtcdFailure> {
         // A long queue is more than the driver's 4 MiB.
-        let mut grpc = Grpc::new(self.channel.clone()).max_decoding_message_size(usize::MAX);
+        let mut grpc = Grpc::new(channel.clone()).max_decoding_message_size(usize::MAX);
         match grpc.ready().await {
             Ok(()) => Ok(grpc),
             Err(error) => Err(self.describe(Status::from_error(error.into()))),
@@ -179,30 +217,50 @@ impl MemberConnection {
     /// most expensive thing the server does.
     async fn sign_in(&self, needed: impl Fn(&Credential) -> bool) -> Result<(), EtcdFailure> {
         let _turn = self.signing_in.lock().await;
-        let user = self.user.clone().filter(|_| needed(&self.signed_in.lock()));
-        let Some((name, password)) = user else { return Ok(()) };
-        let mut grpc = self.grpc().await.map_err(EtcdFailure::without_effect)?;
-        let message = request(AuthenticateRequest { name, password }, None);
-        let (method, codec) = (method::<AuthenticateRequest>(), ProstCodec::default());
-        let answer = grpc.unary::<_, AuthenticateResponse, _>(message, method, codec).await;
-        let pass = match answer.map(Response::into_inner) {
-            Ok(answer) => {
-                let given = answer.token.parse();
-                let mut given: Token =
-                    given.map_err(|_| unexpected("an auth token that is no text"))?;
-                given.set_sensitive(true);
-                AuthPass::Token(given)
+        if !needed(&self.signed_in.lock()) {
+            return Ok(());
+        }
+        let pass = match &self.transport {
+            Transport::Channel(channel) => {
+                let Some((name, password)) = self.user.clone() else { return Ok(()) };
+                self.authenticate(channel, AuthenticateRequest { name, password }).await?
             }
-            Err(status) if asks_nobody(&status) => {
-                tracing::warn!(target: "distlock", endpoint = self.endpoint, "etcd asks for no user and no password at present: anybody may take and release these locks");
-                AuthPass::NotNeeded
-            }
-            Err(status) => return Err(self.describe(status).without_effect()),
+            #[cfg(feature = "etcd-client")]
+            Transport::Client(client) => match client::sign_in(client).await {
+                Err(status) if !asks_nobody(&status) => {
+                    return Err(self.describe(status).without_effect());
+                }
+                _ => AuthPass::NotNeeded,
+            },
         };
         let mut present = self.signed_in.lock();
         present.before += u64::from(!present.is_missing());
         present.pass = pass;
         Ok(())
+    }
+
+    async fn authenticate(
+        &self,
+        channel: &Channel,
+        user: AuthenticateRequest,
+    ) -> Result<AuthPass, EtcdFailure> {
+        let mut grpc = self.grpc(channel).await.map_err(EtcdFailure::without_effect)?;
+        let (method, codec) = (method::<AuthenticateRequest>(), ProstCodec::default());
+        let answer = grpc.unary::<_, AuthenticateResponse, _>(request(user, None), method, codec);
+        match answer.await.map(Response::into_inner) {
+            Ok(answer) => {
+                let given = answer.token.parse();
+                let mut given: Token =
+                    given.map_err(|_| unexpected("an auth token that is no text"))?;
+                given.set_sensitive(true);
+                Ok(AuthPass::Token(given))
+            }
+            Err(status) if asks_nobody(&status) => {
+                tracing::warn!(target: "distlock", endpoint = self.endpoint, "etcd asks for no user and no password at present: anybody may take and release these locks");
+                Ok(AuthPass::NotNeeded)
+            }
+            Err(status) => Err(self.describe(status).without_effect()),
+        }
     }
 
     /// The member has answered a request at `now`. Watch messages do not count: a member that is

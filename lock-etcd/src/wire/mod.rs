@@ -11,6 +11,8 @@
 //! the term of the elections is another one. An ordinary election looks the same, and costs as
 //! little: what was known of the store is read again.
 
+#[cfg(feature = "etcd-client")]
+pub(crate) mod client;
 pub(crate) mod connection;
 #[cfg_attr(distlock_mutants, path = "../mutants/exchange.rs")]
 pub(crate) mod exchange;
@@ -38,6 +40,8 @@ use crate::wire::messages::{EtcdReply, EtcdRequest, Mark};
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
 /// A request with less time is not sent: it would be in doubt, and say nothing of the member.
 pub(crate) const LEAST: Duration = Duration::from_millis(1);
+/// A client of the user does not avoid a dead member. With one of two dead, so many tries all meet it once in 256.
+const BLIND_TRIES: usize = 8;
 
 /// The cluster as this client sees it.
 pub(crate) struct Cluster {
@@ -109,19 +113,28 @@ impl Cluster {
         &self.config
     }
 
-    pub(crate) fn members(&self) -> usize {
-        self.config.members.len()
+    /// How often a request or a stream is tried before no member seems to answer.
+    pub(crate) fn tries(&self) -> usize {
+        if self.config.is_over_a_client() { BLIND_TRIES } else { self.config.members.len() }
+    }
+
+    /// Moves on to the next member after a failure. A client of the user chooses the members itself, and all streams
+    /// are not on the one that refused this request.
+    pub(crate) fn leave_for(&self, left: &MemberConnection, failed: &EtcdFailure) {
+        if !(self.config.is_over_a_client() && failed.is_for_another()) {
+            self.leave(left);
+        }
     }
 
     /// Moves on to the next member, unless another task has done so since `left` was the current
     /// connection. With one member this makes a new connection: the old one may be a black hole.
-    pub(crate) fn leave(&self, left: &MemberConnection) {
+    fn leave(&self, left: &MemberConnection) {
         let _turn = self.replacing.lock();
         let number = left.number();
         if self.connection().is_none_or(|present| present.number() != number) {
             return;
         }
-        let member = (left.member() + 1) % self.members();
+        let member = (left.member() + 1) % self.config.members.len();
         // The addresses were good before, so this does not fail.
         let Ok(next) = MemberConnection::to_member(&self.config, member, number + 1) else {
             return;
@@ -176,7 +189,7 @@ impl Cluster {
                 let reply = exchange::send(&connection, &request).await;
                 let failed = match reply {
                     Err(failed) if failed.is_about_the_member() => {
-                        self.leave(&connection);
+                        self.leave_for(&connection, &failed);
                         failed
                     }
                     reply => {
@@ -195,7 +208,7 @@ impl Cluster {
                 let moves_on = failed.is_for_another()
                     || (failed.is_about_the_member() && request.may_be_repeated());
                 match failed.why {
-                    _ if moves_on && moves + 1 < self.members() => moves += 1,
+                    _ if moves_on && moves + 1 < self.tries() => moves += 1,
                     FailureClass::StaleToken if !has_new_token => {
                         has_new_token = true;
                         if let Err(failed) = connection.renew_token(token).await {

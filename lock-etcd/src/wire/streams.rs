@@ -54,11 +54,11 @@ pub(crate) async fn serve(cluster: Arc<Cluster>, mut streamed: impl StreamServic
         match failed.why {
             // If that fails too, the next stream reports it.
             FailureClass::StaleToken => drop(connection.renew_token(token).await),
-            _ if failed.is_about_the_member() => cluster.leave(&connection),
+            _ if failed.is_about_the_member() => cluster.leave_for(&connection, &failed),
             _ => {}
         }
         let lasted = if heard { clock.now().since(opened) } else { Duration::ZERO };
-        let pause = pauses.failed(lasted, cluster.members());
+        let pause = pauses.failed(lasted, cluster.tries());
         streamed.failed(&failed, pause.is_some());
         if let Some(pause) = pause {
             tokio::select! {

@@ -14,13 +14,14 @@ use crate::client::Client;
 
 #[derive(Debug)]
 struct Etcd {
+    name: &'static str,
     members: usize,
 }
 
 #[async_trait]
 impl Setup for Etcd {
     fn name(&self) -> &str {
-        if self.members == 1 { "etcd" } else { "etcd-cluster" }
+        self.name
     }
 
     async fn launch(&self) -> Result<Box<dyn Servers>, Unavailable> {
@@ -35,7 +36,11 @@ impl Setup for Etcd {
     }
 
     async fn connect(&self, url: &str) -> Result<Arc<dyn LockBackend>> {
-        Ok(Arc::new(lock_etcd::connect(url).await?))
+        Ok(Arc::new(match self.name {
+            #[cfg(feature = "etcd-client")]
+            "etcd-client" => over_client(url).await?,
+            _ => lock_etcd::connect(url).await?,
+        }))
     }
 
     fn is_http2(&self) -> bool {
@@ -70,6 +75,21 @@ impl Setup for Etcd {
     }
 }
 
-pub(crate) fn main(members: usize) -> ExitCode {
-    proxied::main(Etcd { members })
+/// Over a client of the crate `etcd-client`, which is as the documentation recommends.
+#[cfg(feature = "etcd-client")]
+async fn over_client(url: &str) -> Result<lock_etcd::EtcdBackend> {
+    use etcd_client::{Client, ConnectOptions};
+
+    let options = ConnectOptions::new()
+        .with_require_leader(true)
+        .with_connect_timeout(Duration::from_secs(1))
+        .with_keep_alive(Duration::from_secs(6), Duration::from_secs(3));
+    let members: Vec<_> = url.trim_start_matches("etcd://").split(',').collect();
+    let client = Client::connect(members, Some(options)).await;
+    let client = client.map_err(|error| lock_core::Error::config(error.to_string()))?;
+    lock_etcd::EtcdBackend::connect(lock_etcd::EtcdConfig::from_client(client)).await
+}
+
+pub(crate) fn main(name: &'static str, members: usize) -> ExitCode {
+    proxied::main(Etcd { name, members })
 }
