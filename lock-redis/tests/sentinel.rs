@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use conformance_tests::server::Proxy;
+use conformance_tests::server::{Port, Proxy};
 use lock_core::{Clock, ClockInstant, ErrorKind, LockBackend, LockGuard, Locks, SystemClock};
 use lock_redis::{SentinelBackend, connect_sentinel};
 use lock_testkit::servers::{Builder, Redis, RedisGroup, RedisServer, order, sentinel};
@@ -355,6 +355,26 @@ async fn what_cannot_keep_the_promise_is_refused() {
     assert!(error.to_string().contains("redis+sentinel://"), "{error}");
     let server = format!("redis+sentinel://{master}/orders?{right}");
     refused(server, ErrorKind::Config, "is not a sentinel").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_of_a_cluster_is_refused() {
+    let bus = Port::reserve().unwrap();
+    let node = RedisServer::builder().option("cluster-enabled", "yes");
+    let node = node.option("cluster-port", &bus.to_string()).start().await.unwrap();
+    let all = order(node.address().unwrap(), "CLUSTER ADDSLOTSRANGE 0 16383").unwrap();
+    assert_eq!(all, "+OK\r\n");
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let error = lock_redis::connect(node.url()).await.unwrap_err();
+        if error.kind() == ErrorKind::Config {
+            assert!(error.to_string().contains("redis+sentinel:// for a master"), "{error}");
+            return;
+        }
+        // It takes a moment to find that all slots are there.
+        assert!(error.is_retryable() && Instant::now() < deadline, "{error}");
+        sleep(Duration::from_millis(200)).await;
+    }
 }
 
 /// Exactly the rights that `SENTINEL.md` names, at a sentinel that wants a password.

@@ -3,12 +3,13 @@
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use conformance_tests::Unavailable;
 use lock_core::{Error, LockBackend, Result, async_trait};
 use lock_testkit::proxied::{self, Setup};
 use lock_testkit::servers::{RedisServer, Servers, order, sentinel};
+use tokio::time::Instant;
 
 #[derive(Debug)]
 struct Group;

@@ -215,9 +215,15 @@ fn setting(settings: &Value, name: &str) -> Option<String> {
 #[derive(Clone)]
 pub(crate) enum ServerAddress {
     /// At an address that stays.
-    Fixed(Client),
+    Fixed(Box<Client>),
     /// Where the sentinels lead.
     Group(Arc<MasterGroup>),
+}
+
+impl From<Client> for ServerAddress {
+    fn from(client: Client) -> Self {
+        Self::Fixed(Box::new(client))
+    }
 }
 
 impl ServerAddress {

@@ -16,7 +16,9 @@ pub(crate) use address::{ServerLogin, Tls, tcp_clients, unix_client};
 pub use doctor::Eviction;
 pub(crate) use doctor::{EVICTION, Info};
 pub(crate) use group::{GroupTerms, MasterGroup, ServerAddress};
-pub(crate) use reply::{ReplyReader, info_field, is_one, process_in};
+#[cfg(test)]
+pub(crate) use reply::process_in;
+pub(crate) use reply::{ReplyReader, info_field, is_one};
 pub(crate) use script::{Script, ScriptCall, compiled, scripts};
 pub(crate) use server::{CONNECT_TIMEOUT, Interest, LONGEST_TIMEOUT, Node};
 pub(crate) use server_health::{Listener, NodeEvent};

@@ -83,9 +83,7 @@ impl Node {
         };
         let server = format!("the Redis server at {endpoint}");
         let address = match address {
-            ServerAddress::Fixed(client) => {
-                ServerAddress::Fixed(with_our_settings(client, &endpoint)?)
-            }
+            ServerAddress::Fixed(client) => with_our_settings(client, &endpoint)?.into(),
             ServerAddress::Group(group) => ServerAddress::Group(Arc::clone(group)),
         };
         Ok(Arc::new(Self {
@@ -344,7 +342,7 @@ mod tests {
 
     #[tokio::test]
     async fn claims_that_follow_each_other_share_a_task() {
-        let address = ServerAddress::Fixed(redis::Client::open("redis://127.0.0.1:1").unwrap());
+        let address = redis::Client::open("redis://127.0.0.1:1").unwrap().into();
         let limits = (CONNECTING, CONNECTING);
         let node = Node::new(&address, limits, Arc::new(SystemClock::default()), None).unwrap();
         let tasks = || Handle::current().metrics().num_alive_tasks();

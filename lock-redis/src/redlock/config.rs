@@ -190,7 +190,7 @@ impl RedlockConfig {
     /// The default settings for the nodes of `clients`, which may differ in their credentials and in
     /// TLS. Their protocol is raised to RESP3.
     pub fn from_clients(clients: impl IntoIterator<Item = redis::Client>) -> Self {
-        Self::at(clients.into_iter().map(ServerAddress::Fixed).collect())
+        Self::at(clients.into_iter().map(ServerAddress::from).collect())
     }
 
     /// The default settings for nodes at these addresses. One alone is a group with a master that changes: it is

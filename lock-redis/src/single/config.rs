@@ -145,7 +145,7 @@ impl RedisConfig {
     /// own. Its protocol is raised to RESP3. Address and
     /// credentials are those of now: a token that the client would renew works until the connection is lost.
     pub fn from_client(client: redis::Client) -> Self {
-        Self::at(ServerAddress::Fixed(client))
+        Self::at(client.into())
     }
 
     /// The default settings for the server at this address.

@@ -138,8 +138,7 @@ mod tests {
 
     #[test]
     fn a_runtime_that_ends_at_once_leaves_the_lock_to_the_next() {
-        let client = redis::Client::open("redis://127.0.0.1:1").unwrap();
-        let address = crate::node::ServerAddress::Fixed(client);
+        let address = redis::Client::open("redis://127.0.0.1:1").unwrap().into();
         let limit = Duration::from_secs(1);
         let clock = Arc::new(SystemClock::default());
         let node = Node::new(&address, (limit, limit), clock, None).unwrap();

@@ -10,7 +10,8 @@
 //! The rule: a server grants and renews only while a *marker* in its data names it. On a new master it names another, so
 //! that one waits, for the ttl and the lag from the moment at which a client first sees it. It is checked that
 //! - **E**, one client believes at a time;
-//! - **F**, fences rise in the order of the grants, while the clocks of the servers differ by less than the wait.
+//! - **F**, fences rise in the order of the grants, while the clocks of the servers differ by less than the wait without the lag, and
+//!   without the lead that fences may have of a clock.
 //!
 //! ```
 //! use failover_model::Failover;
