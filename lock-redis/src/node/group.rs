@@ -85,14 +85,14 @@ impl MasterGroup {
         self.sentinels[sentinel].get_connection_info().addr().to_string()
     }
 
-    /// No sentinel has led to a master: what each of them led to. One that says that a server cannot be used at all,
-    /// whatever is done, gives the kind.
+    /// No sentinel has led to a master: what each of them led to. If none of it may pass by itself, the first gives the
+    /// kind.
     pub(crate) fn nobody(&self, failed: &[Error]) -> Error {
         // The first one may be slow: the next one is asked first.
         self.first.fetch_add(1, Relaxed);
         let causes: Vec<_> = failed.iter().map(Error::to_string).collect();
-        let lasting = |error: &&Error| error.kind() != ErrorKind::Unavailable;
-        let kind = failed.iter().find(lasting).map_or(ErrorKind::Unavailable, Error::kind);
+        let passes = failed.iter().any(Error::is_retryable);
+        let kind = failed.first().filter(|_| !passes).map_or(ErrorKind::Unavailable, Error::kind);
         let text = format!("no sentinel led to a master of {}: {}", self.name, causes.join("; "));
         Error::new(kind, text)
     }
@@ -274,6 +274,22 @@ mod tests {
         assert_eq!(judged(replica, None), Err(ErrorKind::Unavailable));
         let evicts = "role:master redis_version:7.0.0 maxmemory_policy:allkeys-lru";
         assert_eq!(judged(evicts, None), Err(ErrorKind::Config));
+    }
+
+    #[test]
+    fn a_sentinel_that_is_wrong_ends_no_wait_beside_one_that_is_away() {
+        let login = ServerLogin { user: None, password: None, db: 0, secure: false };
+        let terms = GroupTerms { eviction: Eviction::Refuse, lag: None };
+        let parts = (login, Tls::default());
+        let group = MasterGroup::new("g".into(), Vec::new(), parts, Duration::from_secs(1), terms);
+        let wrong = || Error::config("it knows no group");
+        let away = || unavailable("it is away".into());
+        assert_eq!(group.nobody(&[wrong(), wrong()]).kind(), ErrorKind::Config);
+        for failed in [[wrong(), away()], [away(), wrong()]] {
+            let error = group.nobody(&failed);
+            assert!(error.is_retryable(), "{error}");
+            assert!(error.to_string().contains("it knows no group"), "{error}");
+        }
     }
 
     #[test]
