@@ -10,7 +10,9 @@ use std::time::Duration;
 use conformance_tests::server::{Port, Proxy};
 use lock_core::{Clock, ClockInstant, ErrorKind, LockBackend, LockGuard, Locks, SystemClock};
 use lock_redis::{SentinelBackend, connect_sentinel};
-use lock_testkit::servers::{Builder, Redis, RedisGroup, RedisServer, order, sentinel};
+use lock_testkit::servers::{
+    RedisGroup, RedisServer, follow, has_replicas, member, order, sentinel,
+};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
@@ -171,10 +173,7 @@ impl Split {
     async fn start() -> Self {
         let (mut servers, mut links) = (Vec::new(), Vec::new());
         for _ in 0..3 {
-            let server = RedisServer::builder().option("repl-diskless-sync-delay", "0");
-            let add =
-                |server: Builder<Redis>, (name, value): &(&str, &str)| server.option(name, value);
-            servers.push(SETTINGS.iter().fold(server, add).start().await.unwrap());
+            servers.push(member(SETTINGS).await.unwrap());
         }
         for _ in 0..2 {
             links.push(Proxy::start(servers[0].address().unwrap()).await.unwrap());
@@ -191,17 +190,11 @@ impl Split {
     }
 
     fn follow(&self, replica: usize, master: SocketAddr) {
-        let order_to = format!("REPLICAOF 127.0.0.1 {}", master.port());
-        assert_eq!(order(self.address(replica), &order_to).unwrap(), "+OK\r\n");
+        follow(self.address(replica), master).unwrap();
     }
 
     async fn has_replicas(&self, server: usize, number: usize) {
-        let deadline = Instant::now() + LIMIT;
-        let seen = || order(self.address(server), "INFO replication").unwrap();
-        while seen().matches("state=online").count() != number {
-            assert!(Instant::now() < deadline, "{}", seen());
-            sleep(Duration::from_millis(50)).await;
-        }
+        has_replicas(self.address(server), number).await.unwrap();
     }
 
     /// Cuts the first replica off, and makes it a master.

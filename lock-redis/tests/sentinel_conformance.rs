@@ -3,13 +3,11 @@
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
 use conformance_tests::Unavailable;
 use lock_core::{Error, LockBackend, Result, async_trait};
 use lock_testkit::proxied::{self, Setup};
-use lock_testkit::servers::{RedisServer, Servers, order, sentinel};
-use tokio::time::Instant;
+use lock_testkit::servers::{RedisServer, Servers, follow, has_replicas, member, sentinel};
 
 #[derive(Debug)]
 struct Group;
@@ -28,17 +26,11 @@ impl Setup for Group {
     }
 
     async fn launch(&self) -> Result<Box<dyn Servers>, Unavailable> {
-        let builder = || {
-            let bound = RedisServer::builder().option("min-replicas-to-write", "1");
-            bound.option("repl-diskless-sync-delay", "0")
-        };
-        let (master, replica) = (builder().start().await?, builder().start().await?);
-        let follow = format!("REPLICAOF 127.0.0.1 {}", master.address()?.port());
-        order(replica.address()?, &follow)
-            .map_err(|error| Unavailable::broken(format!("no replica: {error}")))?;
-        let pair = Pair { master, _replica: replica };
-        pair.is_complete().await?;
-        Ok(Box::new(pair))
+        let bound = [("min-replicas-to-write", "1")];
+        let (master, replica) = (member(&bound).await?, member(&bound).await?);
+        follow(replica.address()?, master.address()?)?;
+        has_replicas(master.address()?, 1).await?;
+        Ok(Box::new(Pair { master, _replica: replica }))
     }
 
     fn url(&self, hosts: &str, _: &str) -> String {
@@ -56,21 +48,6 @@ impl Setup for Group {
 
     fn asks_all(&self) -> bool {
         true
-    }
-}
-
-impl Pair {
-    async fn is_complete(&self) -> Result<(), Unavailable> {
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while !order(self.master.address()?, "INFO replication")
-            .is_ok_and(|info| info.contains("state=online"))
-        {
-            if Instant::now() > deadline {
-                return Err(Unavailable::broken("the replica does not find its master"));
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        Ok(())
     }
 }
 

@@ -14,7 +14,7 @@ use redis::{Client, Cmd, PushInfo, PushKind, RedisError, Value};
 use tokio::sync::OnceCell;
 
 use super::group::{MasterGroup, ServerAddress};
-use super::reply::info_field;
+use super::reply::{info_field, process_in};
 use super::server_health::{NodeEvent, ServerHealth};
 use crate::error::{REDIS, RequestStage, from_redis, is_read_only, lacks_hello};
 
@@ -92,7 +92,8 @@ impl NodeConnection {
                 let client = group.master_by(sentinel).await?;
                 let endpoint = client.get_connection_info().addr().to_string();
                 let mut opened = Self::to(&client, health, &endpoint).await?;
-                group.check(&mut opened.driver, &endpoint).await?;
+                let info = group.check(&mut opened.driver, &endpoint).await?;
+                opened.process = OnceCell::new_with(Some(process_in(&info)));
                 Ok(opened)
             };
             let led = tokio::time::timeout(group.limit, led).await;

@@ -14,7 +14,7 @@ use redis::{Client, ConnectionAddr, RedisError, Value};
 use super::address::{ServerLogin, Tls};
 use super::connection::{unlimited, with_our_settings};
 use super::doctor::Eviction;
-use super::reply::{ReplyReader, info_field};
+use super::reply::{ReplyReader, info_field, setting};
 use crate::error::{REDIS, RequestStage, from_redis};
 
 /// Before 7.0 `min-replicas-to-write` does not apply to the writes of a script.
@@ -127,21 +127,23 @@ impl MasterGroup {
         with_our_settings(&client, address)
     }
 
-    /// Whether the server at the other end is the master, and can keep locks.
+    /// Whether the server at the other end is the master, and can keep locks: what it says of itself.
     pub(crate) async fn check(
         &self,
         driver: &mut MultiplexedConnection,
         endpoint: &str,
-    ) -> Result<()> {
+    ) -> Result<Value> {
         let described = |error: RedisError| from_redis(error, RequestStage::Connecting, endpoint);
         let info: Value = redis::cmd("INFO").query_async(driver).await.map_err(described)?;
         judge(&info, endpoint, &self.name, self.terms)?;
-        let Some(lag) = self.terms.lag else { return Ok(()) };
+        let Some(lag) = self.terms.lag else { return Ok(info) };
         let mut ask = redis::cmd("CONFIG");
         ask.arg("GET").arg("min-replicas-*");
         // Where it may not be asked, the URL is believed.
-        let Ok(settings) = ask.query_async::<Value>(driver).await else { return Ok(()) };
-        judge_settings(&settings, &info, endpoint, lag)
+        if let Ok(settings) = ask.query_async::<Value>(driver).await {
+            judge_settings(&settings, &info, endpoint, lag)?;
+        }
+        Ok(info)
     }
 }
 
@@ -194,21 +196,6 @@ fn judge_settings(settings: &Value, info: &Value, endpoint: &str, lag: Duration)
         )));
     }
     Ok(())
-}
-
-/// A setting in the answer to `CONFIG GET`, which is a map, or a list in RESP2.
-fn setting(settings: &Value, name: &str) -> Option<String> {
-    let text = |value: &Value| match value {
-        Value::BulkString(text) => Some(String::from_utf8_lossy(text).into_owned()),
-        _ => None,
-    };
-    match settings {
-        Value::Map(pairs) => {
-            let pair = pairs.iter().find(|(key, _)| text(key).as_deref() == Some(name));
-            pair.and_then(|(_, value)| text(value))
-        }
-        _ => None,
-    }
 }
 
 /// Where a node is.

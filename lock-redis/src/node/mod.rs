@@ -18,7 +18,7 @@ pub(crate) use doctor::{EVICTION, Info};
 pub(crate) use group::{GroupTerms, MasterGroup, ServerAddress};
 #[cfg(test)]
 pub(crate) use reply::process_in;
-pub(crate) use reply::{ReplyReader, info_field, is_one};
+pub(crate) use reply::{ReplyReader, info_field, is_one, setting};
 pub(crate) use script::{Script, ScriptCall, compiled, scripts};
 pub(crate) use server::{CONNECT_TIMEOUT, Interest, LONGEST_TIMEOUT, Node};
 pub(crate) use server_health::{Listener, NodeEvent};

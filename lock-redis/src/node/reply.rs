@@ -114,6 +114,23 @@ impl<'a> ReplyReader<'a> {
     }
 }
 
+/// The setting of this name in the answer to `CONFIG GET`, which is a map, or a list in RESP2.
+pub(crate) fn setting(answer: &Value, name: &str) -> Option<String> {
+    let text = |value: &Value| match value {
+        Value::BulkString(text) => String::from_utf8_lossy(text).into_owned(),
+        _ => String::new(),
+    };
+    match answer {
+        Value::Map(pairs) => {
+            pairs.iter().find(|(key, _)| text(key) == name).map(|(_, value)| text(value))
+        }
+        Value::Array(parts) => {
+            parts.chunks_exact(2).find(|pair| text(&pair[0]) == name).map(|pair| text(&pair[1]))
+        }
+        _ => None,
+    }
+}
+
 /// The process that says this of itself, and since which promotion it is a master. The scripts have the same words.
 pub(crate) fn process_in(info: &Value) -> String {
     let parts =
@@ -143,6 +160,17 @@ mod tests {
         assert!([2, 3, 4].iter().all(|at| reply.number(*at).is_err()));
         assert_eq!(reply.text(2).unwrap(), "x");
         assert!(ReplyReader::new("a script", &Value::Nil).is_err());
+    }
+
+    #[test]
+    fn a_setting_is_found_in_either_protocol() {
+        let words = ["a", "1", "b", "2"].map(|word| Value::BulkString(word.into()));
+        let [a, one, b, two] = words.clone();
+        for answer in [Value::Map(vec![(a, one), (b, two)]), Value::Array(words.to_vec())] {
+            assert_eq!(setting(&answer, "b").as_deref(), Some("2"));
+            assert_eq!(setting(&answer, "1"), None);
+        }
+        assert_eq!(setting(&Value::Nil, "a"), None);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use redis::Value;
 use super::scripts::{FORCE, HELD, INSPECT};
 use super::{RedisBackend, holder};
 use crate::names::Keys;
-use crate::node::{Info, Node, ReplyReader};
+use crate::node::{Info, Node, ReplyReader, setting};
 
 /// The limit for one request of an inspection.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -146,13 +146,7 @@ async fn sync(node: &Node) -> Result<Option<Finding>> {
         }
         answer => answer?,
     };
-    let value = match &answer {
-        Value::Map(pairs) => match pairs.first() {
-            Some((_, Value::BulkString(value))) => String::from_utf8_lossy(value).into(),
-            _ => String::new(),
-        },
-        list => ReplyReader::new("CONFIG GET", list)?.text(1)?,
-    };
+    let value = setting(&answer, "appendfsync").unwrap_or_default();
     let at = node.endpoint();
     match value.as_str() {
         "" => return Ok(None),

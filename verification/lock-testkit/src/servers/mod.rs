@@ -26,6 +26,6 @@ pub use pgbouncer::PgBouncer;
 pub(crate) use postgres::give_to_postgres;
 pub use postgres::{Postgres, PostgresServer};
 pub use redis::{Data, Redis, RedisServer};
-pub use sentinel::{RedisGroup, Sentinel, monitor, order, sentinel};
+pub use sentinel::{RedisGroup, Sentinel, follow, has_replicas, member, monitor, order, sentinel};
 pub use single::{Builder, Kind, Server};
 pub use zookeeper::{PeerLink, TICK, ZooKeeper};

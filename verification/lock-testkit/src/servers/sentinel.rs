@@ -79,11 +79,7 @@ impl RedisGroup {
     pub async fn start(replicas: usize, options: &[(&str, &str)]) -> Result<Self, Unavailable> {
         let (mut servers, mut sentinels) = (Vec::new(), Vec::new());
         for _ in 0..=replicas {
-            let server = RedisServer::builder().option("repl-diskless-sync-delay", "0");
-            let add = |server: super::Builder<super::Redis>, (name, value): &(&str, &str)| {
-                server.option(name, value)
-            };
-            servers.push(options.iter().fold(server, add).start().await?);
+            servers.push(member(options).await?);
         }
         for _ in 0..SENTINELS {
             sentinels.push(Server::<Sentinel>::builder().start().await?);
@@ -98,11 +94,9 @@ impl RedisGroup {
         let master = self.servers[0].address()?;
         let replicas = self.servers.len() - 1;
         for server in &self.servers[1..] {
-            let order_to = format!("REPLICAOF 127.0.0.1 {}", master.port());
-            answered(server.address()?, &order_to)?;
+            follow(server.address()?, master)?;
         }
-        let online = |info: String| info.matches("state=online").count() == replicas;
-        self.until(master, "INFO replication", online).await?;
+        has_replicas(master, replicas).await?;
         for sentinel in &self.sentinels {
             let at = sentinel.address()?;
             monitor(sentinel, GROUP, ("127.0.0.1", master.port()))?;
@@ -111,7 +105,7 @@ impl RedisGroup {
         }
         let known = format!("slaves={replicas},sentinels={SENTINELS}");
         for sentinel in &self.sentinels {
-            self.until(sentinel.address()?, "INFO sentinel", |info| info.contains(&known)).await?;
+            until(sentinel.address()?, "INFO sentinel", |info| info.contains(&known)).await?;
         }
         Ok(())
     }
@@ -173,20 +167,37 @@ impl RedisGroup {
         }
         Ok(())
     }
+}
 
-    async fn until(
-        &self,
-        address: SocketAddr,
-        ask: &str,
-        is_so: impl Fn(String) -> bool,
-    ) -> Result<(), Unavailable> {
-        let deadline = Instant::now() + START_LIMIT;
-        while !order(address, ask).is_ok_and(&is_so) {
-            late(deadline, || format!("the servers of a group do not find each other: {ask}"))?;
-            tokio::time::sleep(PAUSE).await;
-        }
-        Ok(())
+/// A server that may be a member of a group, with these settings.
+pub async fn member(options: &[(&str, &str)]) -> Result<RedisServer, Unavailable> {
+    let server = RedisServer::builder().option("repl-diskless-sync-delay", "0");
+    let options = options.iter();
+    options.fold(server, |server, (name, value)| server.option(name, value)).start().await
+}
+
+/// Makes a server the replica of this master.
+pub fn follow(replica: SocketAddr, master: SocketAddr) -> Result<(), Unavailable> {
+    answered(replica, &format!("REPLICAOF 127.0.0.1 {}", master.port()))
+}
+
+/// Waits until the master has so many replicas.
+pub async fn has_replicas(master: SocketAddr, number: usize) -> Result<(), Unavailable> {
+    let online = |info: String| info.matches("state=online").count() == number;
+    until(master, "INFO replication", online).await
+}
+
+async fn until(
+    address: SocketAddr,
+    ask: &str,
+    is_so: impl Fn(String) -> bool,
+) -> Result<(), Unavailable> {
+    let deadline = Instant::now() + START_LIMIT;
+    while !order(address, ask).is_ok_and(&is_so) {
+        late(deadline, || format!("the servers of a group do not find each other: {ask}"))?;
+        tokio::time::sleep(PAUSE).await;
     }
+    Ok(())
 }
 
 /// Between two looks at what servers have become.
