@@ -98,13 +98,16 @@ fn stores_tells_what_this_build_has() {
     let text = bench.done(["stores"]).is(0).stdout;
     let json: Value = serde_json::from_str(&bench.done(["stores", "--json"]).stdout).unwrap();
     let stores = json["stores"].as_array().unwrap();
-    assert_eq!((json["schema"].as_i64(), stores.len()), (Some(1), 8));
+    assert_eq!((json["schema"].as_i64(), stores.len()), (Some(1), 9));
     for store in stores {
         let [name, url] = ["name", "url"].map(|field| store[field].as_str().unwrap());
         assert!(text.lines().any(|l| l.starts_with(name) && l.contains(url)), "{name}: {text}");
         // A store of this build reports that there is no answer, or that the file cannot be
         // created.
-        let address = url.replace("host[:", "host.invalid[:").replace(['[', ']'], "");
+        let address = url
+            .replace("host[:", "host.invalid[:")
+            .replace("sentinel[:", "sentinel.invalid[:")
+            .replace(['[', ']'], "");
         let failed = bench.done(["status", "a", "--store", &address]);
         let missing = failed.stderr.contains("Enable the cargo feature");
         assert_eq!(store["built"] == true, !missing, "{name}: {failed:?}");
