@@ -30,11 +30,11 @@ impl StoreKind {
     }
 
     /// The form of its URL; parts in brackets are optional.
-    pub const fn url(&self) -> &'static str {
+    pub const fn url_pattern(&self) -> &'static str {
         self.url
     }
 
-    /// All schemes of its URLs, the one that [`url`](Self::url) shows first.
+    /// All schemes of its URLs, the one that [`url_pattern`](Self::url_pattern) shows first.
     pub const fn schemes(&self) -> &'static [&'static str] {
         self.schemes
     }

@@ -13,6 +13,8 @@ use crate::stores::Store;
 pub(crate) enum Part {
     /// Acquire and release of a free lock, on a busy connection and after a rest
     Pair,
+    /// The processor time of an acquire and a release, of the client and of the servers
+    Processor,
     /// From the call of `release` to the next holder, with 1 to 1 000 waiters in 1 and 4 processes
     HandOver,
     /// 64 contenders in 4 processes, for one name and for one each
@@ -66,6 +68,7 @@ impl Part {
     pub(crate) fn title(self) -> &'static str {
         match self {
             Self::Pair => "Acquire and release of a free lock",
+            Self::Processor => "Processor time of a free lock",
             Self::HandOver => "Hand-over",
             Self::Throughput => "Throughput",
             Self::Requests => "Requests",

@@ -12,6 +12,10 @@ use serde_json::Value;
 const PARTS: &[(&str, &[&str])] = &[
     ("pair", &["memory", "sqlite", "postgres", "mariadb", "redis", "redlock", "etcd", "zookeeper"]),
     (
+        "processor",
+        &["memory", "sqlite", "postgres", "mariadb", "redis", "redlock", "etcd", "zookeeper"],
+    ),
+    (
         "hand-over",
         &["memory", "sqlite", "postgres", "mariadb", "redis", "redlock", "etcd", "zookeeper"],
     ),
@@ -98,6 +102,7 @@ fn judge(part: &str, row: &Value) {
             assert!(count(row, "requests each").is_some_and(|each| each > 0.0), "{row}");
         }
         "requests" => {}
+        "processor" => assert!(count(row, "client, µs").is_some(), "{row}"),
         "minority" => {
             let failed = count(row, "failed").is_some_and(|failed| failed > 0.0);
             assert!(median("time") > 0 || failed, "{row}");

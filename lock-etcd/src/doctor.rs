@@ -79,7 +79,7 @@ fn voters(list: &MemberListResponse) -> Finding {
             what,
             "add members until three or five vote; until then every lock ends with one machine",
         ),
-        _ => Finding::fact(what),
+        _ => Finding::info(what),
     }
 }
 
@@ -100,7 +100,7 @@ fn away(endpoint: &str, error: &Error) -> Finding {
 /// What a member says about itself.
 fn findings(status: &StatusResponse, endpoint: &str) -> Vec<Finding> {
     let (at, version) = (format!("the etcd member at {endpoint}"), &status.version);
-    let mut findings = vec![Finding::fact(format!("{at} is etcd {version}"))];
+    let mut findings = vec![Finding::info(format!("{at} is etcd {version}"))];
     match judge(version, endpoint) {
         Ok(defects) => findings.extend(defects.into_iter().map(|defect| {
             Finding::warning(
@@ -221,7 +221,7 @@ mod tests {
             StatusResponse { version: "3.6.5".into(), leader: 7, ..StatusResponse::default() };
         assert_eq!(
             findings(&sound, "a:1"),
-            [Finding::fact("the etcd member at a:1 is etcd 3.6.5")]
+            [Finding::info("the etcd member at a:1 is etcd 3.6.5")]
         );
         let worst = |status: StatusResponse| {
             findings(&status, "a:1").into_iter().max_by_key(|found| found.severity).unwrap()

@@ -17,7 +17,7 @@ const LONGEST: u64 = 1 << 14;
 
 pub(crate) async fn diagnose(sessions: &Sessions) -> Vec<Finding> {
     let limits = &sessions.limits;
-    let mut findings = vec![Finding::fact(format!(
+    let mut findings = vec![Finding::info(format!(
         "sessions, and with them locks, last for {:?} to {:?} without a sign of life",
         limits.least, limits.most
     ))];
@@ -66,7 +66,7 @@ fn server(host: &str, answer: std::io::Result<String>) -> Finding {
     };
     let (Some(version), Some(mode)) = (field("Zookeeper version"), field("Mode")) else {
         if answer.contains("not in the whitelist") {
-            return Finding::fact(format!("{at} answers, but not the question for its version"));
+            return Finding::info(format!("{at} answers, but not the question for its version"));
         }
         return Finding::warning(
             format!("{at} runs, but serves no requests now"),
@@ -80,7 +80,7 @@ fn server(host: &str, answer: std::io::Result<String>) -> Finding {
             format!("{at} is cut off from the others and only answers reads"),
             "mend the network between the servers",
         ),
-        Ok(()) => Finding::fact(format!("{at} is ZooKeeper {version}, {mode}")),
+        Ok(()) => Finding::info(format!("{at} is ZooKeeper {version}, {mode}")),
     }
 }
 
@@ -94,7 +94,7 @@ mod tests {
         let judged = |answer: &str| server("z:1", Ok(answer.to_owned()));
         let sound = "Zookeeper version: 3.8.0-${mvnGitCommitId}, built on 2022\nMode: follower\n";
         assert_eq!(judged(sound).what, "the ZooKeeper server at z:1 is ZooKeeper 3.8.0, follower");
-        assert_eq!(judged(sound).severity, Severity::Fact);
+        assert_eq!(judged(sound).severity, Severity::Info);
         for (answer, severity, word) in [
             ("Zookeeper version: 3.4.14-x\nMode: leader\n", Severity::Critical, "3.4.14"),
             ("Zookeeper version: 3.8.0-x\nMode: read-only\n", Severity::Warning, "cut off"),
@@ -105,7 +105,7 @@ mod tests {
             ),
             (
                 "srvr is not executed because it is not in the whitelist.\n",
-                Severity::Fact,
+                Severity::Info,
                 "answers",
             ),
         ] {

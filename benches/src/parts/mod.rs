@@ -6,6 +6,7 @@ mod held;
 mod kinds;
 mod minority;
 mod pair;
+mod processor;
 mod requests;
 
 use std::time::Duration;
@@ -95,7 +96,7 @@ impl Part {
         match self {
             // What a cohort changes.
             Self::Throughput => true,
-            Self::Pair | Self::HandOver => library != Library::Cohort,
+            Self::Pair | Self::HandOver | Self::Processor => library != Library::Cohort,
             // Without servers there is nothing to count.
             Self::Requests => library == Library::Distlock && store.is_shared(),
             Self::Held | Self::Kinds => library == Library::Distlock,
@@ -113,6 +114,7 @@ impl Bench<'_> {
     pub(crate) async fn run(&mut self) -> Done<Vec<Row>> {
         match self.part {
             Part::Pair => pair::measure(self).await,
+            Part::Processor => processor::measure(self).await,
             Part::HandOver => contend::hand_overs(self).await,
             Part::Throughput => contend::throughput(self).await,
             Part::Requests => requests::measure(self).await,

@@ -238,7 +238,7 @@ impl LockAdmin for WrongView {
         let mut findings = admin_of(&*self.right)?.diagnose().await?;
         if self.bug == Bug::PasswordInFindings {
             let text = format!("the server is memory://user:{PASSWORD}@host");
-            findings.push(Finding::fact(text));
+            findings.push(Finding::info(text));
         }
         Ok(findings)
     }

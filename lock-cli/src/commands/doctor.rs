@@ -35,12 +35,12 @@ pub(crate) async fn doctor(name: Option<String>, store: StoreArgs) -> Result<u8,
         }
     };
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
-    let worst = findings.first().map_or(Severity::Fact, |finding| finding.severity);
+    let worst = findings.first().map_or(Severity::Info, |finding| finding.severity);
     let list: Vec<_> = findings.iter().map(as_json).collect();
     let object = json!({ "backend": backend, "worst": worst.to_string(), "findings": list });
     output::result(store.json, object, &as_text(&findings))?;
     Ok(match worst {
-        Severity::Fact => 0,
+        Severity::Info => 0,
         Severity::Warning => code::WARNED,
         _ => unusable,
     })
@@ -89,7 +89,7 @@ async fn latency(store: &OpenStore) -> Finding {
     let median = times[ROUNDS / 2];
     let what = format!("it responds in {median:.2?} (median of {ROUNDS})");
     if median < SLOW {
-        return Finding::fact(what);
+        return Finding::info(what);
     }
     Finding::warning(
         format!("{what}: a lock takes several such round trips"),
@@ -109,7 +109,7 @@ async fn try_a_lock(name: Option<String>, store: &OpenStore) -> Result<Finding, 
             let info = store.locks.inspect(lock.key().name()).await.ok().flatten();
             let who = info.and_then(|info| info.holder).map(|who| holder::sentence(&who));
             let by = who.map(|who| format!(" by {who}")).unwrap_or_default();
-            return Ok(Finding::fact(format!("{name} is held{by}, so it was not tried")));
+            return Ok(Finding::info(format!("{name} is held{by}, so it was not tried")));
         }
         Err(error) => return Ok(broken(&format!("{name} cannot be taken"), &error)),
     };
@@ -118,7 +118,7 @@ async fn try_a_lock(name: Option<String>, store: &OpenStore) -> Result<Finding, 
         return Ok(broken(&format!("{name} was taken and cannot be released"), &error));
     }
     let (took, released) = (taken.since(start), clock.now().since(taken));
-    Ok(Finding::fact(format!("{name} was taken in {took:.2?} and released in {released:.2?}")))
+    Ok(Finding::info(format!("{name} was taken in {took:.2?} and released in {released:.2?}")))
 }
 
 /// What the store promises, in the words of the library.
@@ -129,14 +129,14 @@ fn promises(store: &OpenStore) -> Vec<Finding> {
         Some(most) => format!("the TTL can be {least} to {}", short(most)),
         None => format!("the TTL can be {least} or more"),
     };
-    let mut findings = vec![Finding::fact(ttl)];
+    let mut findings = vec![Finding::info(ttl)];
     let features = [Feature::Fair, Feature::Push, Feature::DurableFences, Feature::Detach];
     let events = [DataLoss::Restart, DataLoss::Failover, DataLoss::Eviction];
     let all = features.into_iter().chain(events.map(Feature::Survives));
     findings.extend(all.map(|feature| {
         // Whatever the settings of this server, which may do better.
         let has = if can.has(feature) { "it has" } else { "a store of its kind does not promise" };
-        Finding::fact(format!("{has} {feature}"))
+        Finding::info(format!("{has} {feature}"))
     }));
     findings
 }
@@ -152,7 +152,7 @@ fn as_json(finding: &Finding) -> Value {
 fn as_text(findings: &[Finding]) -> String {
     let line = |finding: &Finding| {
         let colour = match finding.severity {
-            Severity::Fact => DIM,
+            Severity::Info => DIM,
             Severity::Warning => YELLOW,
             _ => BOLD_RED,
         };

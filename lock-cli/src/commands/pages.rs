@@ -49,9 +49,9 @@ fn command() -> clap::Command {
 pub(crate) fn stores(as_json: bool) -> Result<u8, ExitError> {
     let row = |kind: &StoreKind| {
         let built = if kind.is_built() { "yes" } else { "no" };
-        [kind.name(), built, kind.url(), &kind.schemes().join(", ")].map(str::to_owned)
+        [kind.name(), built, kind.url_pattern(), &kind.schemes().join(", ")].map(str::to_owned)
     };
-    let object = |kind: &StoreKind| json!({ "name": kind.name(), "built": kind.is_built(), "url": kind.url(), "schemes": kind.schemes() });
+    let object = |kind: &StoreKind| json!({ "name": kind.name(), "built": kind.is_built(), "url": kind.url_pattern(), "schemes": kind.schemes() });
     let stores = distlock::stores();
     let text = output::table(["STORE", "BUILT", "URL", "SCHEMES"], stores.iter().map(row));
     let objects: Vec<_> = stores.iter().map(object).collect();

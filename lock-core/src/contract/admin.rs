@@ -238,7 +238,7 @@ pub struct Finding {
 #[non_exhaustive]
 pub enum Severity {
     /// Good to know; nothing needs to be done.
-    Fact,
+    Info,
     /// Locks work, but not in every event that can be expected, or not as well as they could.
     Warning,
     /// Locks cannot be taken, or may have two holders.
@@ -247,8 +247,8 @@ pub enum Severity {
 
 impl Finding {
     /// Something to know.
-    pub fn fact(what: impl Into<String>) -> Self {
-        Self { severity: Severity::Fact, what: what.into(), remedy: None }
+    pub fn info(what: impl Into<String>) -> Self {
+        Self { severity: Severity::Info, what: what.into(), remedy: None }
     }
 
     /// Something to mend, and how.
@@ -275,7 +275,7 @@ impl fmt::Display for Finding {
 impl fmt::Display for Severity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Self::Fact => "fact",
+            Self::Info => "info",
             Self::Warning => "warning",
             Self::Critical => "critical",
         })
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn a_finding_is_shown_with_its_remedy() {
-        let (fact, warning) = (Finding::fact("a"), Finding::warning("b", "do c"));
+        let (fact, warning) = (Finding::info("a"), Finding::warning("b", "do c"));
         assert_eq!((fact.to_string(), warning.to_string()), ("a".to_owned(), "b: do c".to_owned()));
         let critical = Finding::critical("d", "do e").severity;
         assert_eq!(format!("{:<8}|{:<8}", critical, fact.severity), "critical|fact    ");

@@ -281,7 +281,7 @@ impl LockAdmin for Found {
         self.0.force_release(key, victim).await
     }
     async fn diagnose(&self) -> Result<Vec<Finding>> {
-        Ok(vec![Finding::fact("a"), Finding::critical("b", "c"), Finding::warning("d", "e")])
+        Ok(vec![Finding::info("a"), Finding::critical("b", "c"), Finding::warning("d", "e")])
     }
 }
 

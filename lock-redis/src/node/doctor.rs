@@ -122,7 +122,7 @@ impl Node {
 fn common(info: &Info<'_>, at: &str) -> Vec<Finding> {
     let up = info.number("uptime_in_seconds");
     let mut findings =
-        vec![Finding::fact(format!("{at} is Redis {}, up for {up}s", info.text("redis_version")))];
+        vec![Finding::info(format!("{at} is Redis {}, up for {up}s", info.text("redis_version")))];
     let version = info.text("redis_version");
     // Valkey shows the version of Redis with which it began.
     if info.text("valkey_version").is_empty() && is_open_to_scripts(&version) {
@@ -196,7 +196,7 @@ mod tests {
         let found = severities(
             "redis_version:8.2.2\nuptime_in_seconds:90\nmaxmemory_policy:noeviction\nmaxmemory:0\nused_memory:99\naof_last_write_status:ok\nrdb_last_bgsave_status:ok",
         );
-        assert_eq!(found, [(Severity::Fact, "it is Redis 8.2.2, up for 90s".to_owned())]);
+        assert_eq!(found, [(Severity::Info, "it is Redis 8.2.2, up for 90s".to_owned())]);
     }
 
     #[test]

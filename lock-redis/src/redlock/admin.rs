@@ -205,7 +205,7 @@ fn vote(quorum: &Quorum, standing: &QuorumState) -> Finding {
     let (voting, all, needed) = (standing.voting(), quorum.len(), quorum.needed());
     let what = format!("{voting} of {all} nodes vote, and {needed} must");
     if voting >= needed {
-        return Finding::fact(what);
+        return Finding::info(what);
     }
     let remedy = match standing.plan.why.iter().find_map(|why| why.left) {
         Some(left) => format!("wait for {left:.0?}"),
@@ -237,7 +237,7 @@ fn silent(endpoint: &str, error: &Error) -> Finding {
 fn node_state(endpoint: &str, number: usize, standing: &QuorumState) -> Option<Finding> {
     standing.reports[number].as_ref()?;
     if standing.votes(number) {
-        return Some(Finding::fact(format!("the node {endpoint} votes")));
+        return Some(Finding::info(format!("the node {endpoint} votes")));
     }
     let waits = standing.plan.why.iter().find(|why| why.node == Some(number));
     let state = match waits {

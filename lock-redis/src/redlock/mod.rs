@@ -67,9 +67,8 @@ pub async fn connect_redlock(url: &str) -> Result<RedlockBackend> {
 
 /// Locks on a quorum of independent Redis nodes (Redlock), with a fencing token.
 ///
-/// For guarantees and limits see the [`redlock`](crate::redlock) module. To share it, use an `Arc`
-/// or one [`Locks`](lock_core::Locks).
-#[derive(Debug)]
+/// For guarantees and limits see the [`redlock`](crate::redlock) module. A clone shares its connections.
+#[derive(Clone, Debug)]
 pub struct RedlockBackend {
     pub(crate) quorum: Arc<Quorum>,
     pub(super) admission: Arc<Admission>,

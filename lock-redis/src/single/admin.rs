@@ -151,7 +151,7 @@ async fn sync(node: &Node) -> Result<Option<Finding>> {
     match value.as_str() {
         "" => return Ok(None),
         "always" => {
-            return Ok(Some(Finding::fact(format!(
+            return Ok(Some(Finding::info(format!(
                 "the Redis server at {at} syncs each write: a restart forgets no lock"
             ))));
         }

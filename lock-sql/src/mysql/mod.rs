@@ -106,7 +106,7 @@ impl Dialect for MySqlServer {
         let (row, apart) = store.ask_with_clock(&ask, &Values::default()).await?;
         let version = row.text(1)?;
         let server = if version.contains("MariaDB") { "MariaDB" } else { "MySQL" };
-        let mut findings = vec![Finding::fact(format!("{at} is {server} {version}"))];
+        let mut findings = vec![Finding::info(format!("{at} is {server} {version}"))];
         findings.extend(apart);
         let flush = row.int(2)?;
         if flush != 1 {

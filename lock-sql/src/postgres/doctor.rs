@@ -34,7 +34,7 @@ pub(super) async fn diagnose(store: &SqlStore<PostgresServer>) -> Result<Vec<Fin
     let ask = SqlStatement::new(PlaceStyle::Dollars, 0, SETTINGS);
     let (row, apart) = store.ask_with_clock(&ask, &table).await?;
     let mut findings = settings(&row, at)?;
-    findings.push(Finding::fact(format!("the locks are in {}", server.table.names.table)));
+    findings.push(Finding::info(format!("the locks are in {}", server.table.names.table)));
     if let Some(others) = row.optional_text(8)? {
         findings.push(Finding::warning(
             format!("a table of the same name is also in {others}, with separate locks: a client whose search path leads there does not see these"),
@@ -64,7 +64,7 @@ pub(super) async fn diagnose(store: &SqlStore<PostgresServer>) -> Result<Vec<Fin
 }
 
 fn settings(row: &Row, at: &str) -> Result<Vec<Finding>> {
-    let mut findings = vec![Finding::fact(format!("{at} is PostgreSQL {}", row.text(1)?))];
+    let mut findings = vec![Finding::info(format!("{at} is PostgreSQL {}", row.text(1)?))];
     if row.optional_text(2)? == Some("off") {
         findings.push(Finding::warning(
             format!("synchronous_commit is off for new sessions of {at}; this library switches it on for its own, but behind a pooler a crash of the server may forget the last locks"),

@@ -19,7 +19,7 @@ pub(super) async fn diagnose(store: &SqlStore<SqliteFile>) -> Result<Vec<Finding
     let ask = SqlStatement::new(PlaceStyle::Numbers, 0, SETTINGS);
     let row = store.ask(&ask, &Values::default()).await?;
     let (version, journal) = (row.text(0)?, row.text(1)?);
-    let mut findings = vec![Finding::fact(format!(
+    let mut findings = vec![Finding::info(format!(
         "{at} is a file of SQLite {version}: its locks exclude the processes of this machine only"
     ))];
     if !is_sound(version) {
@@ -54,7 +54,7 @@ fn log(at: &str, real: &Path) -> Finding {
             format!("{text}: a program reads for so long that it is not written back"),
             "end the transaction that some program has left open on this file, or the disk fills up",
         ),
-        false => Finding::fact(text),
+        false => Finding::info(text),
     }
 }
 

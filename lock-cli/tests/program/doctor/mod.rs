@@ -51,7 +51,7 @@ impl Found {
             finding["severity"] == severity
                 && finding["what"].as_str().is_some_and(|what| what.contains(word))
                 && text.contains(remedy)
-                && text.is_empty() == (severity == "fact")
+                && text.is_empty() == (severity == "info")
         };
         let findings = self.report["findings"].as_array().expect("an array");
         assert!(findings.iter().any(|f| is_it(&f)), "{severity} {word:?}: {:#}", self.report);
@@ -69,19 +69,19 @@ impl Found {
 fn a_sound_store_is_0_and_nothing_stays_behind() {
     let bench = Bench::new();
     let found = examine(&bench.url(), &[]).is(0);
-    assert_eq!(found.report["worst"], "fact");
+    assert_eq!(found.report["worst"], "info");
     assert_eq!(found.report["backend"], "sqlite");
     found
-        .says("fact", "a file of SQLite", "")
-        .says("fact", "was taken in", "")
-        .says("fact", "it responds in", "")
-        .says("fact", "it has locks that survive a restart", "");
+        .says("info", "a file of SQLite", "")
+        .says("info", "was taken in", "")
+        .says("info", "it responds in", "")
+        .says("info", "it has locks that survive a restart", "");
     assert!(bench.held().is_empty());
     let text = bench.done(["doctor"]).is(0);
-    assert!(text.stdout.lines().all(|line| line.starts_with("fact      ")), "{text:?}");
+    assert!(text.stdout.lines().all(|line| line.starts_with("info      ")), "{text:?}");
     // A lock that somebody holds is not touched.
     let holder = bench.holding("a", &["--label", "night shift"]);
-    examine(&bench.url(), &["a"]).is(0).says("fact", "\"a\" is held by night shift", "");
+    examine(&bench.url(), &["a"]).is(0).says("info", "\"a\" is held by night shift", "");
     holder.stop();
 }
 
@@ -112,7 +112,7 @@ fn colours_are_for_terminals_that_want_them() {
     for plain in ["export TERM=xterm NO_COLOR=1", "export TERM=dumb", "unset TERM"] {
         let done = Terminal::new(&bench, &format!("{plain}; exec distlock doctor")).done().is(0);
         assert!(
-            done.stdout.contains("fact") && !done.stdout.contains('\u{1b}'),
+            done.stdout.contains("info") && !done.stdout.contains('\u{1b}'),
             "{plain}: {done:?}"
         );
     }
@@ -131,7 +131,7 @@ async fn a_pooler_and_time_limits_of_postgres_are_found() {
         .unwrap();
     let direct = examine(server.url(), &[]).is(1);
     direct
-        .says("fact", "is PostgreSQL", "")
+        .says("info", "is PostgreSQL", "")
         .says("warning", "statement_timeout is 700 ms", "ALTER ROLE")
         .says("warning", "idle_session_timeout is 60000 ms", "= 0")
         .says("warning", "fsync is off", "fsync to on")
@@ -175,7 +175,7 @@ async fn lazy_commits_of_mariadb_are_found() {
         .unwrap();
     examine(server.url(), &[])
         .is(1)
-        .says("fact", "is MariaDB 1", "")
+        .says("info", "is MariaDB 1", "")
         .says("warning", "innodb_flush_log_at_trx_commit is 2", "= 1")
         .says("warning", "wait_timeout is 20 s", "60");
 }
@@ -192,9 +192,9 @@ async fn a_learner_and_a_dead_member_of_etcd_are_found() {
         .lacks("cannot be used");
     let cluster = EtcdCluster::builder().members(3).start().await.unwrap();
     let healthy =
-        examine(cluster.url(), &[]).says("fact", "is etcd 3.", "").lacks("cannot be used");
+        examine(cluster.url(), &[]).says("info", "is etcd 3.", "").lacks("cannot be used");
     healthy
-        .says("fact", "voting members is 3, so locks survive the failure of 1", "")
+        .says("info", "voting members is 3, so locks survive the failure of 1", "")
         .lacks("learner");
     // Without its leader the cluster would be busy electing another.
     let follower = (cluster.leader().await.unwrap() + 1) % 3;
@@ -208,8 +208,8 @@ async fn a_learner_and_a_dead_member_of_etcd_are_found() {
 async fn each_server_of_an_ensemble_is_asked() {
     let ensemble = lock_testkit::servers::ZooKeeper::ensemble().await.unwrap();
     let url = format!("{}?lock_connect_timeout=30s", ensemble.url());
-    examine(&url, &[]).is(0).says("fact", ", leader", "").says("fact", ", follower", "").says(
-        "fact",
+    examine(&url, &[]).is(0).says("info", ", leader", "").says("info", ", follower", "").says(
+        "info",
         "sessions, and with them locks, last for",
         "",
     );

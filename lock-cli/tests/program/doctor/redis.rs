@@ -14,7 +14,7 @@ async fn what_redis_forgets_is_a_warning() {
     // The tests' own servers do not wait for the disk.
     examine(server.url(), &[])
         .is(1)
-        .says("fact", ", up for ", "")
+        .says("info", ", up for ", "")
         .says("warning", "appendfsync no", "appendfsync always")
         .lacks("append-only file")
         .lacks("maxmemory-policy");
@@ -23,8 +23,8 @@ async fn what_redis_forgets_is_a_warning() {
         .lacks("appendfsync")
         .lacks("replica")
         .lacks("does not have")
-        .says("fact", "syncs each write: a restart forgets no lock", "")
-        .says("fact", "the TTL can be 10ms or more", "")
+        .says("info", "syncs each write: a restart forgets no lock", "")
+        .says("info", "the TTL can be 10ms or more", "")
         .lacks("up for 0ns");
     plain.ask("CONFIG SET appendonly no");
     examine(server.url(), &[]).is(1).says("warning", "keeps no append-only file", "appendonly");
@@ -117,5 +117,5 @@ async fn passwords_and_rights_are_judged_and_not_shown() {
         "cannot be taken",
         "distlock doctor NAME",
     );
-    examine(&with("app:pass"), &["ours"]).says("fact", "\"ours\" was taken", "");
+    examine(&with("app:pass"), &["ours"]).says("info", "\"ours\" was taken", "");
 }

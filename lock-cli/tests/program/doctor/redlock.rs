@@ -28,14 +28,14 @@ async fn each_node_says_whether_it_votes_and_what_it_waits_for() {
     );
     let url = format!("{url}?lock_bootstrap=now");
     examine(&url, &[])
-        .says("fact", "3 of 3 nodes vote", "")
-        .says("fact", &format!("{} votes", nodes[1].address().unwrap()), "")
+        .says("info", "3 of 3 nodes vote", "")
+        .says("info", &format!("{} votes", nodes[1].address().unwrap()), "")
         .lacks("does not vote");
     nodes[1].restart(Data::Lose).await.unwrap();
     let restarted = format!("{} does not vote: ", nodes[1].address().unwrap());
     examine(&url, &[])
         .is(1)
-        .says("fact", "2 of 3 nodes vote", "")
+        .says("info", "2 of 3 nodes vote", "")
         .says("warning", &restarted, "nothing needs to be done")
         .says("warning", "was restarted or lost its data", "");
     nodes[2].kill().unwrap();

@@ -211,10 +211,10 @@ async fn what_the_doctor_says_of_a_file() {
     // No target folder is cleaned while it is in use.
     let sound = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let found = findings(&sound).await;
-    assert_says(&found, Severity::Fact, "is a file of SQLite 3.");
-    assert_says(&found, Severity::Fact, "(-wal) has 0.");
+    assert_says(&found, Severity::Info, "is a file of SQLite 3.");
+    assert_says(&found, Severity::Info, "(-wal) has 0.");
     // Also that the SQLite that is linked here loses no commit.
-    assert!(found.iter().all(|(severity, _)| *severity == Severity::Fact), "{found:#?}");
+    assert!(found.iter().all(|(severity, _)| *severity == Severity::Info), "{found:#?}");
     let cleaned = TempDir::new_in("/tmp").unwrap();
     assert_says(&findings(&cleaned).await, Severity::Warning, "is in /tmp, whose old files");
 }
