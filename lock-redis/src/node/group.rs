@@ -21,7 +21,7 @@ use crate::error::{REDIS, RequestStage, from_redis};
 const BINDS_SCRIPTS: MinimumVersion = MinimumVersion::new(
     "Redis",
     [7, 0, 0],
-    "in older ones min-replicas-to-write does not bind scripts, so a master that is cut off never stops; lock_failover=trust does without",
+    "in older ones min-replicas-to-write does not bind scripts, so a master that is cut off never stops granting locks; lock_failover=trust does not need it",
 );
 
 /// One master and its replicas, by the name that the sentinels know.
@@ -172,7 +172,7 @@ fn judge(info: &Value, endpoint: &str, group: &str, terms: GroupTerms) -> Result
     match info_field(info, "min_slaves_good_slaves") {
         Some(_) => Ok(()),
         None => Err(Error::config(format!(
-            "the Redis server at {endpoint} has min-replicas-to-write 0: cut off from the others, it would grant locks for ever, beside a new master. Set it, on every server of {group}, to half the number of replicas, rounded up; or choose lock_failover=trust"
+            "the Redis server at {endpoint} has min-replicas-to-write 0: cut off from the others, it would go on granting locks while a new master grants them too. Set it, on every server of {group}, to half the number of replicas, rounded up; or choose lock_failover=trust"
         ))),
     }
 }
@@ -192,7 +192,7 @@ fn judge_settings(settings: &Value, info: &Value, endpoint: &str, lag: Duration)
     if let Some(needed) = number("min-replicas-to-write").filter(|needed| replicas > 2 * needed) {
         let least = replicas.div_ceil(2);
         return Err(Error::config(format!(
-            "the Redis server at {endpoint} has {replicas} replicas, and min-replicas-to-write {needed}: cut off together with {needed} of them, it would grant locks for ever, beside a new master. Set it to at least {least}, on every server, so that a master needs a majority of the servers"
+            "the Redis server at {endpoint} has {replicas} replicas, and min-replicas-to-write {needed}: cut off together with {needed} of them, it would go on granting locks while a new master grants them too. Set it to at least {least}, on every server, so that a master needs a majority of the servers"
         )));
     }
     Ok(())
