@@ -21,7 +21,7 @@ pub const PARAMETERS: &[&str] =
 
 const SESSION_TIMEOUT: Parameter<Between> = Parameter {
     name: "lock_session_timeout",
-    text: "one ttl for all locks of this client: see [above](#sessions)",
+    text: "one TTL for all locks of this client: see [above](#sessions)",
     default: "each lock has its own",
     values: SHORTEST_SESSION..=LONGEST_SESSION,
 };

@@ -39,7 +39,7 @@ const VOTE_FORM: u32 = 2;
 
 pub(crate) const MAX_TTL: Parameter<Between> = Parameter {
     name: "lock_max_ttl",
-    text: "the longest ttl; the same for all clients",
+    text: "the longest TTL; the same for all clients",
     default: "`30s`",
     values: Duration::from_millis(100)..=Duration::from_secs(24 * 3600),
 };
@@ -64,7 +64,7 @@ const QUORUM_NAME: Parameter<ReadBy<String>> = Parameter {
 pub(crate) const NODE_TIMEOUT: Parameter<Between> = Parameter {
     name: "lock_node_timeout",
     text: "after how long a node counts as slow under contention",
-    default: "5 % of the ttl, at least `100ms`",
+    default: "5 % of the TTL, at least `100ms`",
     values: Duration::from_millis(1)..=LONGEST_TIMEOUT,
 };
 pub(crate) const DRIFT: Parameter<ReadBy<f64>> = Parameter {
