@@ -29,6 +29,9 @@
 //! [Apache-2.0]: https://docs.rs/crate/distlock/latest/source/LICENSE-APACHE
 //! [MIT]: https://docs.rs/crate/distlock/latest/source/LICENSE-MIT
 //!
+// The picture of the README by the same rule, as its label with the picture itself: `tests/docs.rs` writes it.
+#![doc = include_str!("picture.md")]
+//!
 #![doc = include_str!("../README.md")]
 //!
 //! ## The code of this crate

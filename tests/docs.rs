@@ -98,6 +98,42 @@ fn no_page_has_lines_that_only_rustdoc_hides() {
     }
 }
 
+/// The picture of the README, which has this path as its label.
+const PICTURE: &str = "docs/img/paused-holder.svg";
+
+/// For rustdoc, which finds no picture by its path: a definition of its label that holds the picture itself.
+fn definition_for_rustdoc() -> String {
+    let text: Vec<_> = read(PICTURE).lines().map(|line| line.trim_start().to_owned()).collect();
+    let text = text.join(" ").replace('%', "%25").replace('&', "%26");
+    let text = text.replace('#', "%23").replace('<', "%3C").replace('>', "%3E");
+    format!("[{PICTURE}]: <data:image/svg+xml,{text}>\n")
+}
+
+/// `DISTLOCK_WRITE_PICTURE=1` writes the file, after a change of the picture.
+#[test]
+fn the_page_of_rustdoc_has_the_picture_of_the_readme_in_it() {
+    let made = definition_for_rustdoc();
+    if std::env::var_os("DISTLOCK_WRITE_PICTURE").is_some() {
+        let file = format!("{}/src/picture.md", env!("CARGO_MANIFEST_DIR"));
+        fs::write(file, &made).expect("src is writable");
+    }
+    assert_eq!(
+        read("src/picture.md"),
+        made,
+        "the picture was changed: DISTLOCK_WRITE_PICTURE=1 cargo test --test docs"
+    );
+    let lib = read("src/lib.rs");
+    let included = |file: &str| lib.find(&format!("\n#![doc = include_str!(\"{file}\")]\n"));
+    let (picture, page) = (included("picture.md"), included("../README.md"));
+    assert!(picture.is_some() && picture < page, "the first definition of a label counts");
+    for (page, _) in SHOWN_BY_RUSTDOC {
+        let text = read(page);
+        let all = text.matches("\n![").count();
+        let held = text.matches(&format!("][{PICTURE}]\n")).count();
+        assert_eq!(all, held, "{page} has a picture that rustdoc does not find");
+    }
+}
+
 /// A relative path works in a clone, but not on docs.rs. For a page shown there too, the including
 /// file defines the label first, since the first definition of a label counts.
 #[test]
@@ -108,7 +144,8 @@ fn a_path_in_a_page_that_rustdoc_shows_leads_somewhere_there_too() {
         for link in inline {
             assert!(link.starts_with('#') || link.contains("://"), "{page}: {link} has no label");
         }
-        for (label, link) in definitions(&text).filter(|(_, link)| !link.contains("://")) {
+        let definitions = definitions(&text).filter(|(label, _)| label != PICTURE);
+        for (label, link) in definitions.filter(|(_, link)| !link.contains("://")) {
             let there = source.find(&format!("//! [{label}]: "));
             let page = source.find("#![doc = include_str!(");
             assert!(
@@ -260,6 +297,64 @@ fn local_links_of_the_documents_lead_somewhere() {
         }
     }
     assert!(checked > 0);
+}
+
+/// The pictures below `docs/`, by their paths.
+fn pictures() -> Vec<String> {
+    let mut pictures = Vec::new();
+    for folder in ["docs", "docs/img", "docs/performance"] {
+        let path = format!("{}/{folder}", env!("CARGO_MANIFEST_DIR"));
+        for entry in fs::read_dir(path).expect("a folder of the guide") {
+            let name = entry.expect("an entry").file_name().into_string().expect("UTF-8");
+            if name.ends_with(".svg") || name.ends_with(".png") {
+                pictures.push(format!("{folder}/{name}"));
+            }
+        }
+    }
+    pictures
+}
+
+#[test]
+fn a_picture_is_small_and_says_what_it_shows() {
+    for picture in pictures() {
+        let bytes = fs::read(format!("{}/{picture}", env!("CARGO_MANIFEST_DIR"))).expect("a file");
+        if picture.ends_with(".png") {
+            assert!(bytes.len() <= 120_000, "{picture} has {} bytes", bytes.len());
+            continue;
+        }
+        assert!(bytes.len() <= 60_000, "{picture} has {} bytes", bytes.len());
+        let text = String::from_utf8(bytes).expect("UTF-8");
+        // Its title is read aloud, and it suits a dark page.
+        for part in
+            ["role=\"img\"", "aria-labelledby=\"", "<title id=\"", "(prefers-color-scheme:dark)"]
+        {
+            assert!(text.contains(part), "{picture} has no {part}");
+        }
+        let is_still =
+            !text.contains("animation") || text.contains("(prefers-reduced-motion:reduce)");
+        assert!(is_still, "{picture} moves for those who do not want it");
+        for part in ["<script", "<foreignObject", "href=", "url(h", "/home/", "/root/", "/tmp/"] {
+            assert!(!text.contains(part), "{picture} contains {part}");
+        }
+    }
+}
+
+#[test]
+fn each_picture_is_on_a_page_and_its_text_describes_it() {
+    let mut unused = pictures();
+    let named = SHOWN_BY_RUSTDOC.iter().map(|(page, _)| page).chain(PAGES);
+    for page in named.map(|page| (*page).to_owned()).chain(guide()) {
+        for rest in read(&page).split("\n![").skip(1) {
+            let (words, rest) = rest.split_once(']').expect("the end of a text");
+            assert!(words.len() > 30, "{page}: {words:?} describes no picture");
+            let path = match rest.strip_prefix('(') {
+                Some(path) => target(&page, path.split(')').next().expect("a first part")),
+                None => PICTURE.to_owned(),
+            };
+            unused.retain(|picture| *picture != path);
+        }
+    }
+    assert_eq!(unused, [] as [&str; 0], "on no page");
 }
 
 /// What the guide may link to outside of `docs/`. The book leads to the repository there.

@@ -54,7 +54,7 @@ pub(crate) fn write(docs: &Path, files: &[PathBuf]) -> Done {
         if let Some((name, plot)) = answer.plot {
             let file = format!("performance/{name}.svg");
             fs::write(docs.join(&file), plot.svg())?;
-            figures += &format!("\n![{title}]({file})\n");
+            figures += &format!("\n![{}]({file})\n", plot.description());
         }
     }
     replace(&docs.join("performance.md"), &format!("{figures}\n"))?;

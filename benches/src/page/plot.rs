@@ -11,9 +11,15 @@ const LONGEST: f64 = 440.0;
 const HEIGHT: f64 = 22.0;
 const TOP: f64 = 66.0;
 const BELOW: f64 = 48.0;
+/// About the width of a figure.
+const FIGURE: f64 = 40.0;
 const OURS: &str = "#1f6feb";
 const PEER: &str = "#9aa4af";
 const FLOOR: &str = "#d1242f";
+/// The colours above suit a dark page, too; these depend on it.
+const STYLE: &str = "<style>.back{fill:#fff}.ink{fill:#222}.dim{fill:#555}.grid{stroke:#ddd}.rim{stroke:#fff}\n\
+    @media (prefers-color-scheme:dark){.back{fill:#0d1117}.ink{fill:#e6edf3}.dim{fill:#9198a1}.grid{stroke:#3d444d}\
+    .rim{stroke:#0d1117}}</style>";
 
 pub(super) struct Plot {
     pub(super) title: &'static str,
@@ -41,35 +47,50 @@ impl Plot {
         let mut svg = Svg(String::new());
         svg.0 += &format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{}\" \
-             viewBox=\"0 0 {WIDTH} {0}\" font-family=\"sans-serif\" font-size=\"12\">\n\
-             <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
-            bottom + BELOW
+             viewBox=\"0 0 {WIDTH} {0}\" font-family=\"sans-serif\" font-size=\"12\" role=\"img\" \
+             aria-labelledby=\"title\">\n<title id=\"title\">{}</title>\n{STYLE}\n\
+             <rect class=\"back\" width=\"100%\" height=\"100%\"/>\n",
+            bottom + BELOW,
+            self.description(),
         );
-        svg.text((12.0, 24.0), "start", "font-size=\"15\" font-weight=\"bold\"", self.title);
+        svg.text(
+            (12.0, 24.0),
+            "start",
+            "class=\"ink\" font-size=\"15\" font-weight=\"bold\"",
+            self.title,
+        );
         self.legend(&mut svg);
         let mut tick = 0.0;
         while tick < last + step / 2.0 {
-            svg.line(at(tick), (TOP, bottom), "#ddd", 1.0);
-            svg.text((at(tick), bottom + 16.0), "middle", "fill=\"#555\"", &number(tick));
+            svg.line(at(tick), (TOP, bottom), "class=\"grid\" stroke-width=\"1\"");
+            svg.text((at(tick), bottom + 16.0), "middle", "class=\"dim\"", &number(tick));
             tick += step;
         }
         let middle = (LABELS + LONGEST / 2.0, bottom + 36.0);
-        svg.text(middle, "middle", "fill=\"#555\"", self.axis);
+        svg.text(middle, "middle", "class=\"dim\"", self.axis);
         let rows = (0_u32..).map(|row| TOP + HEIGHT * f64::from(row));
         for (bar, y) in self.bars.iter().zip(rows.clone()) {
             let colour = if bar.is_peer { PEER } else { OURS };
             svg.bar(LABELS, y + 4.0, at(bar.value) - LABELS, colour);
-            svg.text((LABELS - 8.0, y + 15.0), "end", "fill=\"#222\"", &bar.label);
+            svg.text((LABELS - 8.0, y + 15.0), "end", "class=\"ink\"", &bar.label);
         }
         if let Some(floor) = self.floor {
-            svg.line(at(floor), (TOP, bottom), FLOOR, 2.0);
+            svg.line(at(floor), (TOP, bottom), &format!("stroke=\"{FLOOR}\" stroke-width=\"2\""));
         }
         // Above the line, with a rim that keeps it legible.
-        let style = "fill=\"#222\" stroke=\"white\" stroke-width=\"4\" paint-order=\"stroke\"";
+        let style = "class=\"ink rim\" stroke-width=\"4\" paint-order=\"stroke\"";
         for (bar, y) in self.bars.iter().zip(rows) {
-            svg.text((at(bar.value) + 6.0, y + 15.0), "start", style, &number(bar.value));
+            // A figure that the line would cross stands behind it.
+            let end = at(bar.value);
+            let crossed = self.floor.map(at).filter(|line| (end..end + FIGURE).contains(line));
+            svg.text((crossed.unwrap_or(end) + 6.0, y + 15.0), "start", style, &number(bar.value));
         }
         svg.0 + "</svg>\n"
+    }
+
+    /// In one sentence, for those who do not see it.
+    pub(super) fn description(&self) -> String {
+        format!("A bar for each store and library. {}: {}", self.title, self.axis)
     }
 
     fn legend(&self, svg: &mut Svg) {
@@ -84,7 +105,7 @@ impl Plot {
                 "<rect x=\"{x}\" y=\"{}\" width=\"11\" height=\"11\" fill=\"{colour}\"/>",
                 y - 10.0
             );
-            svg.text((x + 16.0, y), "start", "fill=\"#222\"", what);
+            svg.text((x + 16.0, y), "start", "class=\"ink\"", what);
             x += 40.0 + 6.5 * what.len() as f64;
         }
     }
@@ -109,10 +130,10 @@ impl Svg {
         );
     }
 
-    fn line(&mut self, x: f64, (from, to): (f64, f64), colour: &str, width: f64) {
+    fn line(&mut self, x: f64, (from, to): (f64, f64), style: &str) {
         let _ = writeln!(
             self.0,
-            "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{from}\" y2=\"{to}\" stroke=\"{colour}\" stroke-width=\"{width}\"/>"
+            "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{from}\" y2=\"{to}\" {style}/>"
         );
     }
 
@@ -144,6 +165,9 @@ mod tests {
             .collect();
         assert_eq!(widths, [440.0, 220.0]);
         assert!(svg.contains(&format!("stroke=\"{FLOOR}\"")));
+        assert!(
+            svg.contains("<title id=\"title\">A bar for each store and library. Title: times<")
+        );
         let unfloored = Plot { floor: None, ..plot };
         assert!(!unfloored.svg().contains(FLOOR));
     }
