@@ -44,14 +44,19 @@ fn texts(folder: &Path, found: &mut Vec<(String, String)>) {
     }
 }
 
-/// The address, and those of the published crates, as cargo reads them.
-fn addresses() -> (String, Vec<(String, Value)>) {
+/// The packages of the workspace, as cargo reads them.
+fn metadata() -> Value {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--no-deps", "--locked", "--offline"])
         .current_dir(ROOT)
         .output()
         .expect("cargo runs");
-    let mut metadata: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+/// The address, and those of the published crates.
+fn addresses() -> (String, Vec<(String, Value)>) {
+    let mut metadata = metadata();
     let Value::Array(packages) = metadata["packages"].take() else { panic!("no packages") };
     let published = packages.into_iter().filter(|package| package["publish"].is_null());
     let crates: Vec<_> = published
@@ -59,6 +64,22 @@ fn addresses() -> (String, Vec<(String, Value)>) {
         .collect();
     let own = crates.iter().find(|(name, _)| name == "\"distlock\"").expect("this package");
     (own.1.as_str().expect("a repository").to_owned(), crates)
+}
+
+/// The first command of the README: `cargo run` must not have to ask which program is meant.
+#[test]
+fn cargo_run_has_one_program_to_run() {
+    let metadata = metadata();
+    let defaults = metadata["workspace_default_members"].as_array().expect("default members");
+    let packages = metadata["packages"].as_array().expect("packages");
+    let programs: Vec<_> = packages
+        .iter()
+        .filter(|package| defaults.contains(&package["id"]))
+        .flat_map(|package| package["targets"].as_array().expect("targets"))
+        .filter(|target| target["kind"][0] == "bin")
+        .map(|target| target["name"].as_str().expect("a name"))
+        .collect();
+    assert_eq!(programs, ["distlock"]);
 }
 
 #[test]

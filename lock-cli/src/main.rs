@@ -4,7 +4,7 @@
 //! parent-death signal, the child subreaper and `/proc`. The code, in reading order:
 //!
 //! - `args` — the command line
-//! - `store` — opening the store; `store_url` — where its URL comes from
+//! - `store` — opening the store; `store_url` — where its URL comes from; `renewals` — whether renewals get through
 //! - `run` — `run`: take the locks, run the command under them, release them
 //! - `wanted` — what can be asked for: a lock, a permit, to read, to write
 //! - `waiting` — asking for it, and what is shown meanwhile
@@ -19,6 +19,7 @@
 mod args;
 mod exit;
 mod output;
+mod renewals;
 mod run;
 mod signals;
 mod store;

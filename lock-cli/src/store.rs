@@ -3,55 +3,87 @@
 use std::time::Duration;
 
 use distlock::{Error, ErrorKind, Lock, Locks};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::args::StoreArgs;
 use crate::exit::ExitError;
 use crate::output::short;
+use crate::renewals::Renewals;
 use crate::signals::until_signal;
 use crate::store_url;
 
 /// How long a read-only command waits for the connection to close.
 const CLOSE: Duration = Duration::from_secs(1);
 
+/// The pauses before a store that cannot be reached is tried again: the first one, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+
 /// An open store, and where its URL came from. The URL itself may contain a password and is not
 /// kept.
 pub(crate) struct OpenStore {
     pub(crate) locks: Locks,
+    pub(crate) renewals: Renewals,
     origin: String,
 }
 
 impl OpenStore {
     /// Opens a store that other processes share, as [`open_any`](Self::open_any) finds it.
-    pub(crate) async fn open(args: &StoreArgs, limit: Option<Duration>) -> Result<Self, ExitError> {
-        let store = Self::open_any(args, limit).await?;
-        if store.locks.backend_name() == "memory" {
+    pub(crate) async fn open(args: &StoreArgs) -> Result<Self, ExitError> {
+        Self::open_any(args).await?.shared()
+    }
+
+    /// The same, and tries again until `limit` has passed while the store cannot be reached. The first time that is
+    /// `told`.
+    pub(crate) async fn open_within(
+        args: &StoreArgs,
+        limit: Duration,
+        told: impl FnOnce(&Error),
+    ) -> Result<Self, ExitError> {
+        let (url, origin) = store_url::choose(args, |name| std::env::var_os(name))?;
+        let (ends, mut told, mut pause) = (Instant::now() + limit, Some(told), PAUSES.0);
+        let mut last = None;
+        loop {
+            let error = match timeout_at(ends, connect(&url)).await {
+                Ok(Ok((locks, renewals))) => return Self { locks, renewals, origin }.shared(),
+                Ok(Err(error)) => error,
+                Err(_) => last.unwrap_or_else(|| {
+                    let what = format!("the store did not answer within {}", short(limit));
+                    Error::new(ErrorKind::NoAnswer, what)
+                }),
+            };
+            let is_away = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::NoAnswer);
+            if !is_away || Instant::now() >= ends {
+                return Err(explain(error, &origin, url.starts_with("sqlite:")));
+            }
+            if let Some(told) = told.take() {
+                told(&error);
+            }
+            last = Some(error);
+            sleep_until((Instant::now() + pause).min(ends)).await;
+            pause = (2 * pause).min(PAUSES.1);
+        }
+    }
+
+    /// If other processes share it.
+    fn shared(self) -> Result<Self, ExitError> {
+        if self.locks.backend_name() == "memory" {
             let message =
                 "a memory:// store exists in this process only: its locks exclude no other process";
             return Err(ExitError::config(message).with_hint(
                 "use a store that other processes can reach, or none: the default is an SQLite file",
             ));
         }
-        Ok(store)
+        Ok(self)
     }
 
     /// Opens the store that the options or the environment name, else the file in the user's state
-    /// directory. Without a `limit` it takes as long as the store's own limits allow.
-    pub(crate) async fn open_any(
-        args: &StoreArgs,
-        limit: Option<Duration>,
-    ) -> Result<Self, ExitError> {
+    /// directory. It takes as long as the store's own limits allow.
+    pub(crate) async fn open_any(args: &StoreArgs) -> Result<Self, ExitError> {
         let (url, origin) = store_url::choose(args, |name| std::env::var_os(name))?;
-        let connecting = distlock::connect(&url);
-        let connected = match limit {
-            None => connecting.await,
-            Some(limit) => timeout(limit, connecting).await.unwrap_or_else(|_| {
-                let what = format!("the store did not answer within {}", short(limit));
-                Err(Error::new(ErrorKind::NoAnswer, what))
-            }),
-        };
-        let locks = connected.map_err(|error| explain(error, &origin))?;
-        Ok(Self { locks, origin })
+        match connect(&url).await {
+            Ok((locks, renewals)) => Ok(Self { locks, renewals, origin }),
+            Err(error) => Err(explain(error, &origin, url.starts_with("sqlite:"))),
+        }
     }
 
     /// The outcome of `work` on a store that is [opened](Self::open) for it, and closed afterwards.
@@ -59,7 +91,7 @@ impl OpenStore {
         args: &StoreArgs,
         work: impl AsyncFnOnce(&Self) -> Result<T, ExitError>,
     ) -> Result<T, ExitError> {
-        let store = Self::open(args, None).await?;
+        let store = Self::open(args).await?;
         let done = work(&store).await;
         store.close().await;
         done
@@ -70,7 +102,7 @@ impl OpenStore {
         args: &StoreArgs,
         work: impl AsyncFnOnce(&Self) -> Result<T, ExitError>,
     ) -> Result<T, ExitError> {
-        let store = until_signal(Self::open(args, None)).await?;
+        let store = until_signal(Self::open(args)).await?;
         let done = until_signal(work(&store)).await;
         store.close().await;
         done
@@ -117,7 +149,8 @@ impl OpenStore {
 
     /// An answer of the store, with a hint where the store is to blame.
     pub(crate) fn describe<T>(&self, answer: Result<T, Error>) -> Result<T, ExitError> {
-        answer.map_err(|error| explain(error, &self.origin))
+        let is_file = self.locks.backend_name() == "sqlite";
+        answer.map_err(|error| explain(error, &self.origin, is_file))
     }
 
     /// Closes the connection; nothing is held.
@@ -127,8 +160,19 @@ impl OpenStore {
     }
 }
 
-fn explain(error: Error, origin: &str) -> ExitError {
+async fn connect(url: &str) -> Result<(Locks, Renewals), Error> {
+    let renewals = Renewals::new();
+    let locks = distlock::builder(url).layer(renewals.clone()).connect().await?;
+    Ok((locks, renewals))
+}
+
+fn explain(error: Error, origin: &str, is_file: bool) -> ExitError {
     let hint = match error.kind() {
+        ErrorKind::Unavailable | ErrorKind::NoAnswer if is_file => {
+            format!(
+                "the store's URL comes from {origin}: can this user write to the file and its folder, is the disk full, or does another program keep the file locked?"
+            )
+        }
         ErrorKind::Unavailable | ErrorKind::NoAnswer => {
             format!(
                 "the store's URL comes from {origin}: is the server running, is the address correct, and do both sides use TLS, or neither?"

@@ -12,19 +12,40 @@ use crate::exit::ExitError;
 /// The variables with the store's URL, or with the file that holds it, if the command line names neither.
 const VARIABLE: &str = "DISTLOCK_STORE";
 const FILE_VARIABLE: &str = "DISTLOCK_STORE_FILE";
-/// Set where `run` has kept a URL from its command: with no store at all, a `distlock` in there would take
-/// locks in the default file, which excludes nobody on other machines.
+/// Set where the command of `run` does not get its store: with no store at all, a `distlock` in there would
+/// take locks in the default file, which excludes nobody on other machines.
 const WITHHELD: &str = "DISTLOCK_STORE_WITHHELD";
 /// More than any URL has, in bytes.
 const LONGEST: u64 = 1 << 16;
 
-/// What `command` must not inherit with the environment: the store's URL, if it may have a password.
-pub(crate) fn withhold(command: &mut tokio::process::Command) {
-    let url = std::env::var_os(VARIABLE).unwrap_or_default();
+/// What `command` must not inherit with the environment: the store's URL, if it may have a password. One that an
+/// option names is nowhere in the environment.
+pub(crate) fn withhold(args: &StoreArgs, command: &mut tokio::process::Command) {
+    let given = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let url = given(VARIABLE).unwrap_or_default();
     // A user and a password stand before an '@', and one that a path has does no harm here.
     if url.as_encoded_bytes().contains(&b'@') {
         command.env_remove(VARIABLE).env(WITHHELD, "1");
+    } else if is_option(args) && url.is_empty() && given(FILE_VARIABLE).is_none() {
+        command.env(WITHHELD, "1");
     }
+}
+
+/// Lets `command` inherit the store, also if an option names it.
+pub(crate) fn pass_on(args: &StoreArgs, command: &mut tokio::process::Command) {
+    if is_option(args) {
+        command.env_remove(VARIABLE).env_remove(FILE_VARIABLE);
+    }
+    if let Some(url) = &args.store {
+        command.env(VARIABLE, url);
+    }
+    if let Some(file) = &args.store_file {
+        command.env(FILE_VARIABLE, std::path::absolute(file).unwrap_or_else(|_| file.clone()));
+    }
+}
+
+fn is_option(args: &StoreArgs) -> bool {
+    args.store.is_some() || args.store_file.is_some()
 }
 
 /// The URL of the store, which may contain a password, and where it came from.
@@ -52,12 +73,17 @@ pub(crate) fn choose(
             read(file, format!("${FILE_VARIABLE}, {}", file.display()))
         }
         (None, None) if given(WITHHELD).is_some() => Err(ExitError::config(
-            "no store is given: `distlock run` has kept the URL with the password from its command",
+            "no store is given: `distlock run` has not passed its own on to its command",
         )
         .with_hint(format!(
             "start `distlock run` with --pass-store, or put the URL into a file and name it in ${FILE_VARIABLE}"
         ))),
-        (None, None) => default(variable),
+        // Somebody wanted to give one: the default file would exclude nobody on other machines.
+        (None, None) => match [VARIABLE, FILE_VARIABLE].into_iter().find(|name| variable(name).is_some()) {
+            Some(empty) => Err(ExitError::config(format!("${empty} is empty"))
+                .with_hint("set it, or unset it for the default, a file of this machine only")),
+            None => default(variable),
+        },
     }
 }
 
@@ -196,6 +222,15 @@ mod tests {
         assert!(error.hint.unwrap().contains("--pass-store"));
         let set = [(WITHHELD, "1"), (VARIABLE, "memory://b")];
         assert_eq!(choose(&options(None, None), environment(&set)).unwrap().0, "memory://b");
+    }
+
+    #[test]
+    fn an_empty_variable_is_no_choice_of_the_default() {
+        for name in [VARIABLE, FILE_VARIABLE] {
+            let set = [(name, ""), ("HOME", "/h")];
+            let error = choose(&options(None, None), environment(&set)).unwrap_err();
+            assert!(error.message.contains(name) && error.message.contains("empty"), "{error:?}");
+        }
     }
 
     #[test]

@@ -56,8 +56,8 @@ impl Series {
 pub(crate) async fn bench(store: StoreArgs, rounds: u32, hand_overs: u32) -> Result<u8, ExitError> {
     // Two clients, as two processes are: a hand-over inside one would be too fast.
     let opening = async {
-        let first = OpenStore::open_any(&store, None).await?;
-        Ok((first, OpenStore::open_any(&store, None).await?))
+        let first = OpenStore::open_any(&store).await?;
+        Ok((first, OpenStore::open_any(&store).await?))
     };
     let (first, second) = until_signal(opening).await?;
     let measured = until_signal(measure(&first, &second, rounds, hand_overs)).await;

@@ -24,7 +24,7 @@ const YELLOW: &str = "33";
 const BOLD_RED: &str = "31;1";
 
 pub(crate) async fn doctor(name: Option<String>, store: StoreArgs) -> Result<u8, ExitError> {
-    let opened = until_signal(async { Ok(OpenStore::open_any(&store, None).await) }).await?;
+    let opened = until_signal(async { Ok(OpenStore::open_any(&store).await) }).await?;
     let (backend, mut findings, unusable) = match opened {
         // What keeps us from the store is what we came to find.
         Err(failure) => (None, vec![refused(&failure)], failure.code),

@@ -24,6 +24,7 @@ use self::waiting::{ENDING, StoreSession};
 use self::wanted::Hold;
 use crate::args::{OnLost, RunArgs};
 use crate::exit::{ExitError, code};
+use crate::output::reporter::Reporter;
 use crate::output::{millis, quoted, rfc3339, short};
 use crate::signals::Signals;
 use crate::store::OpenStore;
@@ -62,9 +63,6 @@ fn check(args: &RunArgs) -> Result<(), ExitError> {
             "--max-hold 0 would stop the command at once: give it some time",
         ));
     }
-    if args.min_hold.is_some_and(|least| least > limit) {
-        return Err(ExitError::usage("--min-hold is longer than --max-hold: make it shorter"));
-    }
     Ok(())
 }
 
@@ -87,7 +85,7 @@ async fn hold(args: &RunArgs, session: &mut StoreSession) -> Result<u8, ExitErro
     let (lost_at_last, which) = release(held, kept_until, session).await.unzip();
     let (ended, stopped) = outcome?;
     if let (Some(_), Some(why), Some(which)) = (kept_until, lost_at_last, &which) {
-        return Err(kept_too_shortly(why, which));
+        return Err(kept_too_shortly(why, which, &sentence(why, &session.store)));
     }
     let about = match (stopped, which) {
         (None, Some(taken_away)) => taken_away,
@@ -97,8 +95,13 @@ async fn hold(args: &RunArgs, session: &mut StoreSession) -> Result<u8, ExitErro
     };
     match (stopped.or(lost_at_last), ended) {
         (_, HoldEnd::NotStarted(errno)) => Err(not_started(args, errno)),
-        (Some(why), _) => Err(lost(why, ended, args.on_lost, &about)),
-        (None, HoldEnd::TooLate) => Err(lost(StopReason::LeaseEnding, ended, args.on_lost, &about)),
+        (Some(why), _) => {
+            Err(lost(why, ended, args.on_lost, &about, &sentence(why, &session.store)))
+        }
+        (None, HoldEnd::TooLate) => {
+            let why = StopReason::LeaseEnding;
+            Err(lost(why, ended, args.on_lost, &about, &sentence(why, &session.store)))
+        }
         (None, HoldEnd::Unsupervised) => Err(unsupervised()),
         (None, HoldEnd::Command(CommandExit::Exited(code))) => Ok(code),
         (None, HoldEnd::Command(CommandExit::Signaled(signal))) => {
@@ -137,6 +140,7 @@ async fn watch(
 ) -> (HoldEnd, Option<StopReason>) {
     let StoreSession { store, signals, reporter, .. } = session;
     let clock = store.locks.clock();
+    let mut renewals = store.renewals.news();
     let (mut machine, first) =
         HoldMachine::begin(policy, held.ttl(), held.valid_until(), clock.now());
     supervised.tell(first);
@@ -145,6 +149,10 @@ async fn watch(
             biased;
             report = supervised.report() => report.map_or(HoldEvent::Silence, HoldEvent::Report),
             signal = signals.next() => HoldEvent::Signal(signal.as_raw()),
+            failure = renewals.next() => {
+                report_renewals(failure, held.valid_until().since(clock.now()), reporter);
+                continue;
+            }
             reason = held.lost(), if machine.awaits_loss() => HoldEvent::Lost(reason),
             () = clock.sleep_until(machine.wake_at()) => HoldEvent::Time,
         };
@@ -155,11 +163,11 @@ async fn watch(
                     reporter.detail("started", json!({ "pid": pid }), &text);
                 }
                 HoldAction::SayStopping(why) => {
-                    let text = format!("{}; stopping the command", why.sentence());
+                    let text = format!("{}; stopping the command", sentence(why, store));
                     reporter.warn("stopping", json!({ "reason": why.name() }), &text);
                 }
                 HoldAction::SayLost(why) => {
-                    let text = format!("{}; the command goes on without it", why.sentence());
+                    let text = format!("{}; the command goes on without it", sentence(why, store));
                     reporter.warn("lost", json!({ "reason": why.name() }), &text);
                 }
                 HoldAction::Tell(order) => supervised.tell(order),
@@ -170,6 +178,38 @@ async fn watch(
     };
     supervised.join(&**clock).await;
     (ended, machine.stopped(held.loss()))
+}
+
+fn report_renewals(failure: Option<String>, left: Duration, reporter: &Reporter) {
+    let left_ms = millis(left);
+    match failure {
+        Some(message) => {
+            let text = format!(
+                "a renewal of {} failed ({message}); {} left",
+                reporter.name(),
+                short(left)
+            );
+            reporter.detail(
+                "renewal-failed",
+                json!({ "message": message, "left_ms": left_ms }),
+                &text,
+            );
+        }
+        None => {
+            let text = format!("{} is renewed again", reporter.name());
+            reporter.detail("renewed", json!({ "left_ms": left_ms }), &text);
+        }
+    }
+}
+
+/// Why the lock is lost, with what the store's last answer was where it was not renewed.
+fn sentence(why: StopReason, store: &OpenStore) -> String {
+    let is_by_renewals =
+        matches!(why, StopReason::LeaseEnding | StopReason::Lost(LostReason::Expired));
+    match store.renewals.failure().filter(|_| is_by_renewals) {
+        Some(failure) => format!("{} ({failure})", why.sentence()),
+        None => why.sentence().to_owned(),
+    }
 }
 
 fn environment(
@@ -262,8 +302,7 @@ async fn release(
     taken_away
 }
 
-fn lost(why: StopReason, ended: HoldEnd, on_lost: OnLost, name: &str) -> ExitError {
-    let reason = why.sentence();
+fn lost(why: StopReason, ended: HoldEnd, on_lost: OnLost, name: &str, reason: &str) -> ExitError {
     let while_it_ran = |then| format!("{name} was lost while the command ran: {reason}{then}");
     let message = match (ended, why) {
         (HoldEnd::TooLate, _) => {
@@ -280,10 +319,9 @@ fn lost(why: StopReason, ended: HoldEnd, on_lost: OnLost, name: &str) -> ExitErr
 }
 
 /// The command has run to its end under the lock, but others may already run it again.
-fn kept_too_shortly(why: StopReason, name: &str) -> ExitError {
+fn kept_too_shortly(why: StopReason, name: &str, reason: &str) -> ExitError {
     let message = format!(
-        "{name} was lost before --min-hold had passed: {}; the command has ended, and another may start at once",
-        why.sentence()
+        "{name} was lost before --min-hold had passed: {reason}; the command has ended, and another may start at once"
     );
     ExitError::new(code::LOST, why.name(), message)
 }

@@ -74,12 +74,23 @@ impl StoreSession {
     pub(crate) async fn open(names: &[String], want: &WantArgs) -> Result<Self, ExitError> {
         let mut signals = Signals::watch(&FORWARDED, &[])?;
         let give_up_at = want.wait.map(|limit| SystemClock::default().now() + limit);
+        let reporter = Reporter::new(names, want);
+        let opening = async {
+            let Some(limit) = want.wait else { return OpenStore::open(&want.store).await };
+            let told = |error: &Error| {
+                let text = format!(
+                    "the store cannot be reached ({error}); trying again for {}",
+                    short(limit)
+                );
+                reporter.note("unreachable", json!({ "message": error.to_string() }), &text);
+            };
+            OpenStore::open_within(&want.store, limit, told).await
+        };
         let store = tokio::select! {
             biased;
             signal = signals.next() => return Err(interrupted(signal)),
-            store = OpenStore::open(&want.store, want.wait) => store?,
+            store = opening => store?,
         };
-        let reporter = Reporter::new(names, want);
         Ok(Self { store, give_up_at, signals, reporter, end_by: None, is_left: false })
     }
 

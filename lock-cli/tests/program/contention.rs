@@ -179,8 +179,12 @@ fn a_lock_can_be_kept_for_longer_than_the_command() {
     // A command that did not start does not keep the lock.
     bench.done(["run", "a", "--min-hold", "30s", "--", "no-such-command-here"]).is(127);
     bench.done(["run", "a", "-n", "--", "echo", "ran"]).is(0).printing("ran\n");
-    let both = ["run", "a", "--min-hold", "2s", "--max-hold", "1s", "--", "echo", "ran"];
-    bench.done(both).is(64).printing("").saying(["--min-hold"]);
+    // The command may have less time than the lock is kept.
+    let both = ["run", "a", "--min-hold", "2s", "--max-hold", "1s", "--", "sh", "-c"];
+    let start = now();
+    bench.done([&both[..], &["exit 4"]].concat()).is(4);
+    assert!(now().since(start) >= Duration::from_secs(2));
+    bench.done([&both[..], &["sleep 30"]].concat()).is(79).saying(["--max-hold was reached"]);
 }
 
 /// Each kind of lock, and several, by the option and by the URL of the store.
@@ -309,7 +313,10 @@ fn the_command_does_not_inherit_a_password_or_a_lease() {
         finish(command.spawn().unwrap(), SOON)
     };
     // What the command cannot see does not become the default store.
-    run(Some(&secret), &[]).is(78).printing("0\n").saying(["kept the URL", "--pass-store"]);
+    run(Some(&secret), &[])
+        .is(78)
+        .printing("0\n")
+        .saying(["not passed its own on", "--pass-store"]);
     let shown = run(Some(&secret), &["--pass-store"]).is(0).stdout;
     assert!(shown.starts_with("2\n") && shown.contains("\na "), "{shown}");
     // Where there is no password, or only a file's name, the command has the store.
@@ -317,6 +324,25 @@ fn the_command_does_not_inherit_a_password_or_a_lease() {
         let shown = run(url.as_deref(), &[]).is(0).stdout;
         let seen = if url.is_some() { "1\n" } else { "0\n" };
         assert!(shown.starts_with(seen) && shown.contains("\na "), "{shown}");
+    }
+}
+
+#[test]
+fn the_command_has_the_store_of_an_option_only_if_it_is_passed_on() {
+    let bench = Bench::new();
+    let file = bench.path("url");
+    std::fs::write(&file, format!("{}\n", bench.url())).unwrap();
+    let (url, file) =
+        (format!("--store={}", bench.url()), format!("--store-file={}", file.display()));
+    for option in [&url, &file] {
+        let run = |options: &[&str]| {
+            let args = [&["run", "a", option][..], options, &["--", "distlock", "list"]].concat();
+            let mut command = bench.distlock(args);
+            finish(command.env_remove("DISTLOCK_STORE").spawn().unwrap(), SOON)
+        };
+        run(&[]).is(78).saying(["not passed its own on", "--pass-store"]);
+        let shown = run(&["--pass-store"]).is(0).stdout;
+        assert!(shown.contains("\na "), "{shown}");
     }
 }
 

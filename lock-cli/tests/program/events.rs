@@ -86,6 +86,38 @@ fn a_wait_is_told_in_the_file_even_if_it_is_quiet() {
 }
 
 #[test]
+fn a_store_that_is_away_is_waited_for() {
+    let bench = Bench::new();
+    bench.done(["run", "a", "--", "true"]).is(0);
+    let away = bench.freeze();
+    let options = ["run", "a", "--wait", "60s", "--events", "events", "--", "echo", "ran"];
+    let run = bench.distlock(options).spawn().expect("the program starts");
+    until("an event", SOON, || {
+        bench.path("events").exists() && !read(&bench.path("events")).is_empty()
+    });
+    drop(away);
+    finish(run, SOON).is(0).printing("ran\n").saying(["cannot be reached", "trying again"]);
+    assert_eq!(told(&bench, "events").1[..2], ["unreachable", "acquired"]);
+    // Not for ever, and the reason is told.
+    let _away = bench.freeze();
+    let refused = bench.done(["run", "a", "--wait", "1s", "-q", "--", "true"]).is(69);
+    assert!(refused.stderr.contains("keep the file locked"), "{refused:?}");
+}
+
+#[test]
+fn renewals_that_fail_are_told_with_the_reason() {
+    let bench = Bench::new();
+    let run = bench.holding("a", &["--ttl", "2s", "--events", "events", "-v"]);
+    let _away = bench.freeze();
+    let done = finish(run, SOON).is(79).saying(["a renewal of \"a\" failed (", " left"]);
+    assert!(done.stderr.contains("could not be renewed in time ("), "{done:?}");
+    let (all, names) = told(&bench, "events");
+    let failed = names.iter().position(|name| name == "renewal-failed").expect("the event");
+    assert!(all[failed]["left_ms"].as_u64().expect("a number") < 2_000, "{all:?}");
+    assert!(names.contains(&"stopping".to_owned()), "{names:?}");
+}
+
+#[test]
 fn a_pipe_that_nobody_reads_is_refused_and_one_that_is_left_delays_nothing() {
     let bench = Bench::new();
     let made = Command::new("mkfifo").arg(bench.path("pipe")).status().expect("mkfifo");

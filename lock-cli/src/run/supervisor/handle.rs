@@ -169,8 +169,10 @@ fn supervise(args: &RunArgs, socket: &str, shared_group: bool) -> Command {
     }
     if !args.pass_store {
         // The supervisor passes its environment on to the command, and anyone of its user can read both.
-        store_url::withhold(&mut command);
+        store_url::withhold(&args.want.store, &mut command);
         command.env_remove(lease::VARIABLE);
+    } else {
+        store_url::pass_on(&args.want.store, &mut command);
     }
     command.arg("--").args(args.argv());
     command

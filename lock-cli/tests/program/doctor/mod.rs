@@ -108,7 +108,7 @@ fn colours_are_for_terminals_that_want_them() {
     let bench = Bench::new();
     let line = "export TERM=xterm; exec distlock doctor";
     let done = Terminal::new(&bench, line).done().is(0);
-    assert!(done.stdout.contains("\u{1b}[2mfact"), "{done:?}");
+    assert!(done.stdout.contains("\u{1b}[2minfo"), "{done:?}");
     for plain in ["export TERM=xterm NO_COLOR=1", "export TERM=dumb", "unset TERM"] {
         let done = Terminal::new(&bench, &format!("{plain}; exec distlock doctor")).done().is(0);
         assert!(
