@@ -7,7 +7,7 @@ use std::time::Duration;
 use lock_core::backoff::Backoff;
 use lock_core::clock::Clock;
 use lock_core::contract::LockLayer;
-use lock_core::{Error, ErrorKind, Locks, LocksBuilder, Operation, Result, blocking};
+use lock_core::{Error, ErrorKind, Feature, Locks, LocksBuilder, Operation, Result, blocking};
 use lock_kit::connect_once::ConnectOnce;
 use tokio::runtime::Handle;
 use tokio::task::JoinError;
@@ -113,6 +113,7 @@ pub fn builder(url: impl Into<String>) -> ConnectBuilder {
         #[cfg(feature = "metrics")]
         metrics: lock_core::MetricsLayer::default(),
         settings: Vec::new(),
+        required: Vec::new(),
     }
 }
 
@@ -127,6 +128,7 @@ pub struct ConnectBuilder {
     #[cfg(feature = "metrics")]
     metrics: lock_core::MetricsLayer,
     settings: Vec<Setting>,
+    required: Vec<Feature>,
 }
 
 impl ConnectBuilder {
@@ -205,11 +207,17 @@ impl ConnectBuilder {
         self.with(move |locks| locks.layer(Arc::clone(&layer)))
     }
 
+    /// What the program needs of the store: connecting fails if the store lacks it, as [`Locks::require`] does.
+    pub fn require(mut self, features: impl IntoIterator<Item = Feature>) -> Self {
+        self.required.extend(features);
+        self
+    }
+
     /// Connects to the store.
     ///
     /// # Errors
     ///
-    /// Those of [`connect`], and of [`LocksBuilder::build`].
+    /// Those of [`connect`], of [`LocksBuilder::build`] and of [`Locks::require`].
     ///
     /// # Cancel safety
     ///
@@ -253,7 +261,9 @@ impl ConnectBuilder {
             locks = locks.runtime(runtime);
         }
         let locks = self.settings.iter().fold(locks, |locks, set| set(locks));
-        locks.build().map_err(|error| error.in_operation(Operation::Connect))
+        let locks = locks.build().map_err(|error| error.in_operation(Operation::Connect))?;
+        locks.require(self.required)?;
+        Ok(locks)
     }
 }
 
@@ -288,10 +298,19 @@ impl fmt::Debug for ConnectBuilder {
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
-pub struct LazyLocks {
-    builder: ConnectBuilder,
-    store: StoreUrl,
-    link: ConnectOnce<Locks>,
+pub struct LazyLocks(Source);
+
+#[derive(Clone)]
+enum Source {
+    Connected(Locks),
+    Url { builder: Box<ConnectBuilder>, store: StoreUrl, link: ConnectOnce<Locks> },
+}
+
+/// Locks that are connected already, such as those of a test, where a program takes `LazyLocks`.
+impl From<Locks> for LazyLocks {
+    fn from(locks: Locks) -> Self {
+        Self(Source::Connected(locks))
+    }
 }
 
 impl LazyLocks {
@@ -304,7 +323,7 @@ impl LazyLocks {
     fn new(builder: ConnectBuilder, store: StoreUrl) -> Self {
         let backoff = Backoff::new(Self::PAUSES.0, Self::PAUSES.1);
         let link = ConnectOnce::new("the store", Self::LIMIT, backoff);
-        Self { builder, store, link }
+        Self(Source::Url { builder: Box::new(builder), store, link })
     }
 
     /// The locks, connecting first if necessary, by one attempt that all waiting callers share.
@@ -318,14 +337,22 @@ impl LazyLocks {
     ///
     /// Cancel-safe: the attempt continues, for the next call.
     pub async fn get(&self) -> Result<Locks> {
-        let connect = || self.builder.clone().open(self.store.clone());
-        self.link.get(Self::LIMIT + Self::PAUSES.1, connect).await
+        match &self.0 {
+            Source::Connected(locks) => Ok(locks.clone()),
+            Source::Url { builder, store, link } => {
+                let connect = || ConnectBuilder::clone(builder).open(store.clone());
+                link.get(Self::LIMIT + Self::PAUSES.1, connect).await
+            }
+        }
     }
 
     /// The locks, if they are connected. Never waits, so a program can shut down without connecting
     /// first.
     pub fn current(&self) -> Option<Locks> {
-        self.link.current()
+        match &self.0 {
+            Source::Connected(locks) => Some(locks.clone()),
+            Source::Url { link, .. } => link.current(),
+        }
     }
 }
 

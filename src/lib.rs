@@ -41,6 +41,7 @@
 //! - `connect` — connecting by URL, now or later, and the builder with settings besides it
 //! - `url` — what a URL says: which store, and with which settings
 //! - `stores` — the table of stores: schemes, features, and what opens each
+//! - `picture` — the picture of the README, for this page
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod connect;

@@ -70,8 +70,8 @@ async fn edit(
     };
     // If this fails, the guard is dropped, and the lock is free again.
     let opened = app.orders.open_for_edit(order, guard.token()?).await?;
-    let opened =
-        opened.ok_or_else(|| Refused::new("this order does not exist, or has a later editor"))?;
+    let opened = opened
+        .ok_or_else(|| Refused::overtaken("this order does not exist, or has a later editor"))?;
     let remaining_ms = guard.remaining().as_millis();
     // From here on the lock belongs to the bearer of the lease, and not to this request.
     let lease = guard.detach().await.map_err(distlock::Error::from)?.to_text();
@@ -106,7 +106,7 @@ async fn save(
     let lease = app.lock(order)?.renew(&edited.lease.parse()?).await?;
     match app.orders.save(order, edited.revision, &edited.text, lease.fence).await? {
         Saved::As(revision) => Ok(Json(revision)),
-        Saved::Refused(why) => Err(Refused::new(why)),
+        Saved::Refused(why) => Err(Refused::overtaken(why)),
     }
 }
 
@@ -114,8 +114,9 @@ async fn save(
 struct Refused(StatusCode, String);
 
 impl Refused {
-    fn new(why: &str) -> Self {
-        Self(StatusCode::CONFLICT, why.to_owned())
+    /// A later editor was here.
+    fn overtaken(why: &str) -> Self {
+        Self(StatusCode::PRECONDITION_FAILED, why.to_owned())
     }
 }
 

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use lock_core::memory::MemoryBackend;
-use lock_core::testing::TokioClock;
-use lock_core::{Clock, Locks};
+use lock_core::testing::{ManualClock, TokioClock};
+use lock_core::{Clock, Locks, LostReason};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Metadata, Subscriber, span};
 use tracing_core::span::Current;
@@ -85,6 +85,28 @@ impl Subscriber for Notes {
         event.record(&mut text);
         self.seen().notes.push(text.0);
     }
+}
+
+/// The whole process stood still, so the holder sees the end of its lease before any task of the library does.
+#[test]
+fn a_loss_that_the_holder_sees_first_is_told_once() {
+    let notes = Notes::default();
+    tracing::subscriber::with_default(notes.clone(), || {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build().unwrap();
+        runtime.block_on(async {
+            let clock = ManualClock::default();
+            let (_store, locks) = lock_core::testing::locks_on(clock.clone());
+            let lock = locks.named("order:42").unwrap().ttl(Duration::from_secs(9));
+            let guard = lock.acquire().await.unwrap();
+            clock.advance(Duration::from_secs(10));
+            assert!(guard.token().is_err());
+            assert_eq!(guard.lost().await, LostReason::Expired);
+            tokio::task::yield_now().await;
+        });
+    });
+    let notes = &notes.seen().notes;
+    assert_eq!(notes.iter().filter(|note| note.contains("message=lost")).count(), 1, "{notes:#?}");
 }
 
 #[test]

@@ -64,11 +64,11 @@ fn lease(answer: &Value) -> &str {
     answer["lease"].as_str().unwrap_or_else(|| panic!("no lease: {answer}"))
 }
 
-/// It was refused, with these words.
+/// It was refused, with this status and these words.
 #[track_caller]
-fn refused((status, why): &Answer, words: &str) {
+fn refused((status, why): &Answer, code: u16, words: &str) {
     assert!(
-        *status == 409 && why.as_str().is_some_and(|why| why.contains(words)),
+        *status == code && why.as_str().is_some_and(|why| why.contains(words)),
         "{status} {why}"
     );
 }
@@ -93,7 +93,7 @@ pub(crate) fn works(store: &Store) {
     assert!(status == 400 && !error.to_string().contains(lease(&ann)), "{status} {error}");
 
     assert_eq!(two.save(lease(&ann), 1, "Three boxes"), (200, json!(2)));
-    refused(&one.save(lease(&ann), 1, "Four boxes"), "saved by someone else");
+    refused(&one.save(lease(&ann), 1, "Four boxes"), 412, "saved by someone else");
     assert_eq!(two.save("my lease", 2, "Five boxes").0, 400);
 
     // A process that dies takes no lock with it.
@@ -104,7 +104,7 @@ pub(crate) fn works(store: &Store) {
     let bob = two.beat_until_free("bob", TTL * 2);
     assert!(now().since(closed) < TTL + Duration::from_secs(2), "{:?}", now().since(closed));
     assert_eq!(bob["order"], json!({"revision": 2, "text": "Three boxes"}));
-    refused(&two.save(lease(&ann), 2, "Six boxes"), "the lock is lost");
+    refused(&two.save(lease(&ann), 2, "Six boxes"), 409, "the lock is lost");
 
     // A page that is closed in the usual way keeps nobody waiting.
     assert_eq!(two.close(lease(&bob)), 204);
@@ -116,6 +116,6 @@ pub(crate) fn works(store: &Store) {
     let other = Server::start_on(&bench, &bench.elsewhere());
     let dan = other.beat("dan", None);
     two.beat("carol", Some(lease(&carol)));
-    refused(&two.save(lease(&carol), 2, "Seven boxes"), "begun to edit it since");
+    refused(&two.save(lease(&carol), 2, "Seven boxes"), 412, "begun to edit it since");
     assert_eq!(other.save(lease(&dan), 2, "Eight boxes"), (200, json!(3)));
 }

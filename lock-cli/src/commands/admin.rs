@@ -89,7 +89,14 @@ fn ask_for_all(args: &ReleaseArgs, victims: &[&WholeHold]) -> Result<(), ExitErr
     let (held, risk) = match victims {
         [hold] => (
             format!("{} is held by {}", what(args, hold), holder::with_owner(&hold.holder)),
-            "Its command is not stopped at once; two commands may run at the same time. Release it?",
+            match hold.holder.owner {
+                Some(_) => {
+                    "Its command is not stopped at once; two commands may run at the same time. Release it?"
+                }
+                None => {
+                    "distlock has not written it: is it a lock? What is there is deleted. Release it?"
+                }
+            },
         ),
         _ => (
             format!("{name} is held by {} holders:{}", victims.len(), whole::lines(victims)),

@@ -298,6 +298,6 @@ mod tests {
         let (fact, warning) = (Finding::info("a"), Finding::warning("b", "do c"));
         assert_eq!((fact.to_string(), warning.to_string()), ("a".to_owned(), "b: do c".to_owned()));
         let critical = Finding::critical("d", "do e").severity;
-        assert_eq!(format!("{:<8}|{:<8}", critical, fact.severity), "critical|fact    ");
+        assert_eq!(format!("{:<8}|{:<8}", critical, fact.severity), "critical|info    ");
     }
 }

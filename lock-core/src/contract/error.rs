@@ -434,7 +434,8 @@ impl StdError for Error {
 pub enum LostReason {
     /// The lease ran out before a renewal succeeded.
     Expired,
-    /// The store reported that the lock is no longer ours: it was taken away, or the store lost it.
+    /// The store reported that the lock is no longer ours: it was taken away, or the store lost it. Also, of a lease
+    /// token: it was released, or its lease ended, which the store does not tell apart.
     Taken,
     /// [`Lock::max_hold`](crate::Lock::max_hold) was reached.
     MaxHold,

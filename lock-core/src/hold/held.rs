@@ -294,14 +294,10 @@ impl Held {
 
     /// Ends the hold for `reason`, unless it has ended. Returns why it had ended before.
     pub(crate) fn lose(&self, reason: LostReason) -> Option<LostReason> {
-        let mut validity = self.hold.validity();
+        let validity = self.hold.validity();
         let before = validity.lost;
         if before.is_none() {
-            validity.end(reason, self.hold.clock.now());
-        }
-        drop(validity);
-        if before.is_none() {
-            self.hold.lost.notify_waiters();
+            self.hold.end(validity, reason, self.hold.clock.now());
         }
         before
     }
@@ -309,7 +305,7 @@ impl Held {
     /// Ends the hold because its time is over, by whichever limit that was. The first to notice
     /// marks it: its keeper, or a task that waits for the loss. `None` if a renewal has come before.
     pub(crate) fn expire(&self) -> Option<LostReason> {
-        let mut validity = self.hold.validity();
+        let validity = self.hold.validity();
         if let Some(before) = validity.lost {
             return Some(before);
         }
@@ -318,9 +314,7 @@ impl Held {
             return None;
         }
         let reason = validity.reason_of_end();
-        validity.end(reason, now);
-        drop(validity);
-        self.hold.lost.notify_waiters();
+        self.hold.end(validity, reason, now);
         tracing::error!(target: "distlock", key = %self.key(), %reason, "lost");
         Some(reason)
     }
@@ -329,19 +323,29 @@ impl Held {
 impl SharedHold {
     /// The validity as of now: an end that has passed is marked before it can be read.
     fn validity(&self) -> MutexGuard<'_, Validity> {
-        let mut validity = self.validity.lock();
-        if validity.lost.is_none() {
-            let now = self.clock.now();
-            if now >= validity.until {
-                let reason = validity.reason_of_end();
-                validity.end(reason, now);
-                self.lost.notify_waiters();
-            } else if self.killed.is_cancelled() {
-                validity.end(LostReason::Closed, now);
-                self.lost.notify_waiters();
-            }
+        let validity = self.validity.lock();
+        if validity.lost.is_some() {
+            return validity;
         }
-        validity
+        let now = self.clock.now();
+        if now >= validity.until {
+            let reason = validity.reason_of_end();
+            self.end(validity, reason, now);
+            tracing::error!(target: "distlock", key = %self.key, %reason, "lost");
+        } else if self.killed.is_cancelled() {
+            self.end(validity, LostReason::Closed, now);
+        } else {
+            return validity;
+        }
+        // The end is final.
+        self.validity.lock()
+    }
+
+    /// Marks the end, and wakes all who wait for it.
+    fn end(&self, mut validity: MutexGuard<'_, Validity>, reason: LostReason, now: ClockInstant) {
+        validity.end(reason, now);
+        drop(validity);
+        self.lost.notify_waiters();
     }
 }
 

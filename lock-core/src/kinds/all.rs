@@ -523,7 +523,7 @@ impl LockSetGuard {
         };
         let value = value.map_err(|error| error.on_backend(self.client.backend.name()))?;
         if let Err(error) = self.release().await {
-            tracing::warn!(target: "distlock", %error, "the work is done, but its locks were not released cleanly");
+            tracing::warn!(target: "distlock", %error, "the work has ended, but its locks were not released cleanly");
         }
         Ok(value)
     }

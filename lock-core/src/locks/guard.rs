@@ -311,7 +311,7 @@ where
         Error::lost(reason).for_key(held.key()).on_backend(client.backend.name())
     })?;
     if let Err(error) = release.await {
-        tracing::warn!(target: "distlock", key = %held.key(), %error, "the work is done, but its lock was not released cleanly");
+        tracing::warn!(target: "distlock", key = %held.key(), %error, "the work has ended, but its lock was not released cleanly");
     }
     Ok(value)
 }

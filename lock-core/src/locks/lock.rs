@@ -206,7 +206,8 @@ impl Lock {
     ///
     /// Invalid settings, and any permanent error of the store. If the store does not answer at all,
     /// this gives up after [`unavailable_after`](crate::LocksBuilder::unavailable_after). Whatever
-    /// an error leaves in doubt is cleaned up in the background.
+    /// an error leaves in doubt is cleaned up in the background, for as long as the TTL. A server that stands still for
+    /// longer, and then goes on, may still grant the lock, to nobody: it is free again after its TTL.
     ///
     /// # Cancel safety
     ///

@@ -364,9 +364,10 @@ impl Locks {
         if in_time {
             return Ok(());
         }
+        let locks = if left == 1 { "1 lock was".to_owned() } else { format!("{left} locks were") };
         Err(Error::new(
             ErrorKind::Timeout,
-            format!("{left} locks were held or not yet cleaned up after {timeout:?}; the store ends them with their leases"),
+            format!("{locks} held or not yet cleaned up after {timeout:?}; the store ends what is left with its lease"),
         )
         .in_operation(Operation::Close)
         .on_backend(self.0.backend.name()))
