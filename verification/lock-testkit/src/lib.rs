@@ -4,6 +4,7 @@
 //! - `wrong_clients.rs` — the suite's own wrong stores, around the clients of a real one
 //! - `scenes.rs` — scenarios that several stores run
 //! - `hostile` — servers of ill will
+//! - `preload` — a full disk, and other things that a kernel can do to a program
 //! - `fuzz.rs` — a saved corpus, mutated
 //! - `golden.rs` — what a store holds, beside a file
 //! - `certificates.rs` — for servers with TLS
@@ -22,6 +23,7 @@ pub mod fuzz;
 pub mod golden;
 pub mod hostile;
 pub mod networked;
+pub mod preload;
 pub mod proxied;
 pub mod scenes;
 pub mod servers;

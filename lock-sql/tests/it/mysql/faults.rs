@@ -5,6 +5,7 @@ use std::time::Duration;
 use conformance_tests::server::{Cut, Proxy};
 use lock_core::{ErrorKind, LockBackend, LockKey, LockState, Locks, LostReason, Released, Renewal};
 use lock_sql::SqlBackend;
+use lock_testkit::preload::FullDisk;
 use lock_testkit::servers::MariaDbServer;
 use tokio::time::timeout;
 
@@ -113,6 +114,38 @@ async fn a_server_that_is_killed_and_comes_back() {
     }
     hammer.stop().await;
     assert_eq!(held.release().await.unwrap(), Released::Freed);
+}
+
+/// A disk that is full: what needs room is refused, and what has its place already goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_is_an_error_and_no_second_holder() {
+    let disk = FullDisk::new().unwrap();
+    // Asynchronous writes go past the C library.
+    let server = MariaDbServer::builder().option("innodb-use-native-aio", "0");
+    let server = disk.below(server).start().await.unwrap();
+    let admin = admin(&server).await;
+    let mut clients = Vec::new();
+    for _ in 0..4 {
+        clients.push(locks(&server).await);
+    }
+    let hammer = Hammer::start(clients, Duration::from_secs(3));
+    hammer.take(10).await;
+    disk.set_full(true);
+    let large = "CREATE TABLE large AS SELECT REPEAT('x', 1000) AS x FROM seq_1_to_60000";
+    let refused = sqlx::raw_sql(large).execute(&admin).await.unwrap_err();
+    let words = ["full", "28", "No space left"];
+    assert!(words.iter().any(|word| refused.to_string().contains(word)), "{refused}");
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    disk.set_full(false);
+    if server.pid().is_err() {
+        server.restart().await.unwrap();
+    }
+    hammer.take(20).await;
+    let known = [ErrorKind::Unavailable, ErrorKind::NoAnswer, ErrorKind::Store];
+    for error in hammer.stop().await {
+        let is_lost = error.lost_reason().is_some();
+        assert!(is_lost || known.contains(&error.kind()), "{error:?}");
+    }
 }
 
 /// A network that forgets the connections without a word: new ones work.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use lock_core::{Effect, ErrorKind, LockBackend, LockState, Locks, Released, Renewal};
+use lock_testkit::preload::FullDisk;
 use lock_testkit::servers::PostgresServer;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -127,6 +128,35 @@ async fn a_hold_survives_a_frozen_and_a_restarted_server() {
     tokio::time::timeout(Duration::from_secs(10), renewed).await.unwrap();
     assert_eq!(guard.state(), LockState::Secure);
     guard.release().await.unwrap();
+}
+
+/// A disk that is full: the server refuses what needs room, or stops. No lock has two holders then, and when there is
+/// room again, all goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_is_an_error_and_no_second_holder() {
+    let disk = FullDisk::new().unwrap();
+    let server = disk.below(PostgresServer::builder()).start().await.unwrap();
+    let backends = [backend(&server).await, backend(&server).await];
+    let clients = (0..4).map(|n| Locks::new(backends[n % 2].clone())).collect();
+    let hammer = Hammer::start(clients, Duration::from_secs(3));
+    hammer.take(10).await;
+    let mut connection = plain(&server).await;
+    disk.set_full(true);
+    let large = "CREATE TABLE large AS SELECT repeat(md5(i::text), 200) AS x FROM generate_series(1, 20000) AS i";
+    let refused = sqlx::raw_sql(large).execute(&mut connection).await.unwrap_err();
+    assert!(refused.to_string().contains("No space left"), "{refused}");
+    // The log of transactions has no room either, sooner or later: the server then ends, and does not come up.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    disk.set_full(false);
+    if server.pid().is_err() {
+        server.restart().await.unwrap();
+    }
+    hammer.take(20).await;
+    let known = [ErrorKind::Unavailable, ErrorKind::NoAnswer, ErrorKind::Store];
+    for error in hammer.stop().await {
+        let is_lost = error.lost_reason().is_some();
+        assert!(is_lost || known.contains(&error.kind()), "{error:?}");
+    }
 }
 
 #[tokio::test]

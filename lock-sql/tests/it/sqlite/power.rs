@@ -5,11 +5,12 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use lock_core::{FencingToken, Locks};
+use lock_testkit::preload::library;
 use tempfile::TempDir;
 
 /// Long enough that no lease ends while the test runs.
@@ -17,17 +18,6 @@ const TTL: Duration = Duration::from_secs(600);
 
 /// After how many locks power is lost. Before the last of them the log has been written back to the database.
 const LOCKS: [usize; 4] = [1, 2, 40, 700];
-
-/// The library that keeps what is synced.
-fn library(folder: &Path) -> PathBuf {
-    let (source, library) = (folder.join("power.c"), folder.join("power.so"));
-    fs::write(&source, include_str!("power.c")).unwrap();
-    let mut compiler = Command::new("cc");
-    compiler.args(["-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o"]);
-    let compiled = compiler.arg(&library).arg(&source).status();
-    assert!(compiled.expect("`cc` is not installed: apt-get install gcc").success());
-    library
-}
 
 /// A program that takes one lock after the other, whose syncs leave copies in `synced`.
 fn start(library: &Path, database: &Path, synced: &Path) -> Child {
@@ -41,7 +31,7 @@ fn start(library: &Path, database: &Path, synced: &Path) -> Child {
 #[tokio::test]
 async fn a_grant_outlives_a_loss_of_power() {
     let folder = TempDir::new().unwrap();
-    let library = library(folder.path());
+    let library = library(folder.path(), "power", include_str!("power.c")).unwrap();
     for number in LOCKS {
         let (lives, synced) = (folder.path().join("lives"), folder.path().join("synced"));
         for folder in [&lives, &synced] {
