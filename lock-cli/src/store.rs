@@ -18,6 +18,9 @@ const CLOSE: Duration = Duration::from_secs(1);
 /// The pauses before a store that cannot be reached is tried again: the first one, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 
+/// Longer than any process lives.
+const FAR: Duration = Duration::from_secs(30 * 365 * 86_400);
+
 /// An open store, and where its URL came from. The URL itself may contain a password and is not
 /// kept.
 pub(crate) struct OpenStore {
@@ -40,8 +43,9 @@ impl OpenStore {
         told: impl FnOnce(&Error),
     ) -> Result<Self, ExitError> {
         let (url, origin) = store_url::choose(args, |name| std::env::var_os(name))?;
-        let (ends, mut told, mut pause) = (Instant::now() + limit, Some(told), PAUSES.0);
-        let mut last = None;
+        // A clock has no moment as late as some limits.
+        let ends = Instant::now() + limit.min(FAR);
+        let (mut told, mut pause, mut last) = (Some(told), PAUSES.0, None);
         loop {
             let error = match timeout_at(ends, connect(&url)).await {
                 Ok(Ok((locks, renewals))) => return Self { locks, renewals, origin }.shared(),

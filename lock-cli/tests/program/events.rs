@@ -98,6 +98,8 @@ fn a_store_that_is_away_is_waited_for() {
     drop(away);
     finish(run, SOON).is(0).printing("ran\n").saying(["cannot be reached", "trying again"]);
     assert_eq!(told(&bench, "events").1[..2], ["unreachable", "acquired"]);
+    // However long that may last.
+    bench.done(["run", "a", "--wait", "100000years", "--", "true"]).is(0);
     // Not for ever, and the reason is told.
     let _away = bench.freeze();
     let refused = bench.done(["run", "a", "--wait", "1s", "-q", "--", "true"]).is(69);
