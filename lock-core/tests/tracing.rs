@@ -102,7 +102,8 @@ fn a_loss_that_the_holder_sees_first_is_told_once() {
             clock.advance(Duration::from_secs(10));
             assert!(guard.token().is_err());
             assert_eq!(guard.lost().await, LostReason::Expired);
-            tokio::task::yield_now().await;
+            // The store says so, too, later.
+            assert!(guard.renew().await.is_err());
         });
     });
     let notes = &notes.seen().notes;

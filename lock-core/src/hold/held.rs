@@ -315,7 +315,6 @@ impl Held {
         }
         let reason = validity.reason_of_end();
         self.hold.end(validity, reason, now);
-        tracing::error!(target: "distlock", key = %self.key(), %reason, "lost");
         Some(reason)
     }
 }
@@ -331,7 +330,6 @@ impl SharedHold {
         if now >= validity.until {
             let reason = validity.reason_of_end();
             self.end(validity, reason, now);
-            tracing::error!(target: "distlock", key = %self.key, %reason, "lost");
         } else if self.killed.is_cancelled() {
             self.end(validity, LostReason::Closed, now);
         } else {
@@ -341,11 +339,14 @@ impl SharedHold {
         self.validity.lock()
     }
 
-    /// Marks the end, and wakes all who wait for it.
+    /// Marks the end, once, wakes all who wait for it, and records it if its holder did not want it.
     fn end(&self, mut validity: MutexGuard<'_, Validity>, reason: LostReason, now: ClockInstant) {
         validity.end(reason, now);
         drop(validity);
         self.lost.notify_waiters();
+        if matches!(reason, LostReason::Expired | LostReason::MaxHold | LostReason::Taken) {
+            tracing::error!(target: "distlock", key = %self.key, %reason, "lost");
+        }
     }
 }
 

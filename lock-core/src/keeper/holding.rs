@@ -294,7 +294,6 @@ impl HeldClaim {
 
     fn taken(&self, operation: Operation) -> Error {
         let reason = self.held.lose(LostReason::Taken).unwrap_or(LostReason::Taken);
-        tracing::error!(target: "distlock", key = %self.keeper.key(), %reason, "lost");
         self.keeper.describe(Error::lost(reason), operation)
     }
 }
