@@ -20,8 +20,10 @@ impl Renewals {
         self.0.borrow().clone()
     }
 
-    /// Tells of the first failure, and of the first renewal that gets through again.
+    /// Tells of the first failure from now on, and of the first renewal that gets through again. What was before, such as
+    /// the renewal of a place in a queue, says nothing of a hold.
     pub(crate) fn news(&self) -> RenewalNews {
+        self.0.send_replace(None);
         RenewalNews { failing: false, seen: self.0.subscribe() }
     }
 }

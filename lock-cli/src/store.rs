@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use distlock::{Error, ErrorKind, Lock, Locks};
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use crate::args::StoreArgs;
 use crate::exit::ExitError;
@@ -14,9 +14,6 @@ use crate::store_url;
 
 /// How long a read-only command waits for the connection to close.
 const CLOSE: Duration = Duration::from_secs(1);
-
-/// The pauses before a store that cannot be reached is tried again: the first one, and the longest.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 
 /// Longer than any process lives.
 const FAR: Duration = Duration::from_secs(30 * 365 * 86_400);
@@ -43,12 +40,17 @@ impl OpenStore {
         told: impl FnOnce(&Error),
     ) -> Result<Self, ExitError> {
         let (url, origin) = store_url::choose(args, |name| std::env::var_os(name))?;
+        let renewals = Renewals::new();
+        // It pauses after an attempt that has failed.
+        let store = distlock::builder(&url).layer(renewals.clone()).connect_lazy();
+        let explain = |error| explain(error, &origin, is_file(&url));
+        let store = store.map_err(explain)?;
         // A clock has no moment as late as some limits.
         let ends = Instant::now() + limit.min(FAR);
-        let (mut told, mut pause, mut last) = (Some(told), PAUSES.0, None);
+        let (mut told, mut last) = (Some(told), None);
         loop {
-            let error = match timeout_at(ends, connect(&url)).await {
-                Ok(Ok((locks, renewals))) => return Self { locks, renewals, origin }.shared(),
+            let error = match timeout_at(ends, store.get()).await {
+                Ok(Ok(locks)) => return Self { locks, renewals, origin }.shared(),
                 Ok(Err(error)) => error,
                 Err(_) => last.unwrap_or_else(|| {
                     let what = format!("the store did not answer within {}", short(limit));
@@ -57,14 +59,12 @@ impl OpenStore {
             };
             let is_away = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::NoAnswer);
             if !is_away || Instant::now() >= ends {
-                return Err(explain(error, &origin, url.starts_with("sqlite:")));
+                return Err(explain(error));
             }
             if let Some(told) = told.take() {
                 told(&error);
             }
             last = Some(error);
-            sleep_until((Instant::now() + pause).min(ends)).await;
-            pause = (2 * pause).min(PAUSES.1);
         }
     }
 
@@ -84,9 +84,10 @@ impl OpenStore {
     /// directory. It takes as long as the store's own limits allow.
     pub(crate) async fn open_any(args: &StoreArgs) -> Result<Self, ExitError> {
         let (url, origin) = store_url::choose(args, |name| std::env::var_os(name))?;
-        match connect(&url).await {
-            Ok((locks, renewals)) => Ok(Self { locks, renewals, origin }),
-            Err(error) => Err(explain(error, &origin, url.starts_with("sqlite:"))),
+        let renewals = Renewals::new();
+        match distlock::builder(&url).layer(renewals.clone()).connect().await {
+            Ok(locks) => Ok(Self { locks, renewals, origin }),
+            Err(error) => Err(explain(error, &origin, is_file(&url))),
         }
     }
 
@@ -164,10 +165,8 @@ impl OpenStore {
     }
 }
 
-async fn connect(url: &str) -> Result<(Locks, Renewals), Error> {
-    let renewals = Renewals::new();
-    let locks = distlock::builder(url).layer(renewals.clone()).connect().await?;
-    Ok((locks, renewals))
+fn is_file(url: &str) -> bool {
+    url.starts_with("sqlite:")
 }
 
 fn explain(error: Error, origin: &str, is_file: bool) -> ExitError {

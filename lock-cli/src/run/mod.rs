@@ -93,15 +93,11 @@ async fn hold(args: &RunArgs, session: &mut StoreSession) -> Result<u8, ExitErro
         (Some(StopReason::MaxHold), _) => session.reporter.name(),
         _ => weakest,
     };
+    let lost = |why| lost(why, ended, args.on_lost, &about, &sentence(why, &session.store));
     match (stopped.or(lost_at_last), ended) {
         (_, HoldEnd::NotStarted(errno)) => Err(not_started(args, errno)),
-        (Some(why), _) => {
-            Err(lost(why, ended, args.on_lost, &about, &sentence(why, &session.store)))
-        }
-        (None, HoldEnd::TooLate) => {
-            let why = StopReason::LeaseEnding;
-            Err(lost(why, ended, args.on_lost, &about, &sentence(why, &session.store)))
-        }
+        (Some(why), _) => Err(lost(why)),
+        (None, HoldEnd::TooLate) => Err(lost(StopReason::LeaseEnding)),
         (None, HoldEnd::Unsupervised) => Err(unsupervised()),
         (None, HoldEnd::Command(CommandExit::Exited(code))) => Ok(code),
         (None, HoldEnd::Command(CommandExit::Signaled(signal))) => {
@@ -202,7 +198,7 @@ fn report_renewals(failure: Option<String>, left: Duration, reporter: &Reporter)
     }
 }
 
-/// Why the lock is lost, with what the store's last answer was where it was not renewed.
+/// Why the lock is lost; if it was not renewed in time, with the error of the last renewal.
 fn sentence(why: StopReason, store: &OpenStore) -> String {
     let is_by_renewals =
         matches!(why, StopReason::LeaseEnding | StopReason::Lost(LostReason::Expired));

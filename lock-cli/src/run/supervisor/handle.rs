@@ -167,12 +167,12 @@ fn supervise(args: &RunArgs, socket: &str, shared_group: bool) -> Command {
     } else {
         command.process_group(0);
     }
-    if !args.pass_store {
+    if args.pass_store {
+        store_url::pass_on(&args.want.store, &mut command);
+    } else {
         // The supervisor passes its environment on to the command, and anyone of its user can read both.
         store_url::withhold(&args.want.store, &mut command);
         command.env_remove(lease::VARIABLE);
-    } else {
-        store_url::pass_on(&args.want.store, &mut command);
     }
     command.arg("--").args(args.argv());
     command
