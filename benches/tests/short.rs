@@ -8,29 +8,22 @@ use std::process::Command;
 
 use serde_json::Value;
 
+const ALL: &[&str] =
+    &["memory", "sqlite", "postgres", "mariadb", "redis", "redlock", "etcd", "zookeeper"];
+/// Those that several processes can share.
+const SHARED: &[&str] = &["sqlite", "postgres", "mariadb", "redis", "redlock", "etcd", "zookeeper"];
+
 /// Each part, with the stores that it says something of.
 const PARTS: &[(&str, &[&str])] = &[
-    ("pair", &["memory", "sqlite", "postgres", "mariadb", "redis", "redlock", "etcd", "zookeeper"]),
-    (
-        "processor",
-        &["memory", "sqlite", "postgres", "mariadb", "redis", "redlock", "etcd", "zookeeper"],
-    ),
-    (
-        "hand-over",
-        &["memory", "sqlite", "postgres", "mariadb", "redis", "redlock", "etcd", "zookeeper"],
-    ),
-    (
-        "throughput",
-        &["memory", "sqlite", "postgres", "mariadb", "redis", "redlock", "etcd", "zookeeper"],
-    ),
-    ("requests", &["sqlite", "postgres", "mariadb", "redis", "redlock", "etcd", "zookeeper"]),
-    ("held", &["memory", "sqlite", "postgres", "mariadb", "redis", "redlock", "etcd", "zookeeper"]),
+    ("pair", ALL),
+    ("processor", ALL),
+    ("hand-over", ALL),
+    ("throughput", ALL),
+    ("requests", SHARED),
+    ("held", ALL),
     ("minority", &["redlock", "etcd", "zookeeper"]),
-    (
-        "kinds",
-        &["memory", "sqlite", "postgres", "mariadb", "redis", "redlock", "etcd", "zookeeper"],
-    ),
-    ("crash", &["sqlite", "postgres", "mariadb", "redis", "redlock", "etcd", "zookeeper"]),
+    ("kinds", ALL),
+    ("crash", SHARED),
 ];
 
 /// Runs the program.

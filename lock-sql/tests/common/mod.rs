@@ -107,6 +107,16 @@ impl Hammer {
         panic!("the lock was not taken {more} times in two minutes");
     }
 
+    /// The lock is taken as before, after a time in which the server failed, and calls only as a server fails.
+    pub(crate) async fn goes_on(self) {
+        self.take(20).await;
+        let known = [ErrorKind::Unavailable, ErrorKind::NoAnswer, ErrorKind::Store];
+        for error in self.stop().await {
+            let is_lost = error.lost_reason().is_some();
+            assert!(is_lost || known.contains(&error.kind()), "{error:?}");
+        }
+    }
+
     /// Ends it, and says how calls failed.
     pub(crate) async fn stop(mut self) -> Vec<Error> {
         self.stop.store(true, SeqCst);

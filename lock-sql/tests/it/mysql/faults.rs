@@ -140,12 +140,7 @@ async fn a_full_disk_is_an_error_and_no_second_holder() {
     if server.pid().is_err() {
         server.restart().await.unwrap();
     }
-    hammer.take(20).await;
-    let known = [ErrorKind::Unavailable, ErrorKind::NoAnswer, ErrorKind::Store];
-    for error in hammer.stop().await {
-        let is_lost = error.lost_reason().is_some();
-        assert!(is_lost || known.contains(&error.kind()), "{error:?}");
-    }
+    hammer.goes_on().await;
 }
 
 /// A network that forgets the connections without a word: new ones work.

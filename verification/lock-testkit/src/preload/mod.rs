@@ -22,11 +22,26 @@ pub fn library(folder: &Path, name: &str, source: &str) -> Result<PathBuf, Unava
     fs::write(&text, source).map_err(failed)?;
     let mut compiler = Command::new("cc");
     compiler.args(["-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o"]).arg(&library).arg(&text);
-    match compiler.status() {
-        Ok(status) if status.success() => Ok(library),
-        Ok(status) => Err(Unavailable::broken(format!("cc {name}: {status}"))),
+    match compiler.output() {
+        Ok(output) if output.status.success() => Ok(library),
+        Ok(output) => {
+            let errors = String::from_utf8_lossy(&output.stderr);
+            Err(Unavailable::broken(format!("{name} cannot be compiled: {errors}")))
+        }
         Err(_) => Err(Unavailable::missing("cc is not installed: apt-get install gcc libc6-dev")),
     }
+}
+
+/// A folder in which servers can read that run as users of their own.
+///
+/// # Errors
+///
+/// If it cannot be made.
+pub fn readable_folder() -> Result<TempDir, Unavailable> {
+    let made = TempDir::new().and_then(|folder| {
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).map(|()| folder)
+    });
+    made.map_err(|error| Unavailable::broken(format!("no folder: {error}")))
 }
 
 /// A disk that can be full, for servers that write to it.
@@ -41,13 +56,9 @@ impl FullDisk {
     ///
     /// # Errors
     ///
-    /// Those of [`library`].
+    /// Those of [`readable_folder`] and [`library`].
     pub fn new() -> Result<Self, Unavailable> {
-        let folder = TempDir::new();
-        let folder = folder.map_err(|error| Unavailable::broken(format!("no folder: {error}")))?;
-        // The servers run as users of their own.
-        let open = fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755));
-        open.map_err(|error| Unavailable::broken(format!("the folder: {error}")))?;
+        let folder = readable_folder()?;
         let library = library(folder.path(), "full_disk", include_str!("full_disk.c"))?;
         Ok(Self { folder, library })
     }

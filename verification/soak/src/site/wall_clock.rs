@@ -1,13 +1,13 @@
 //! A wall clock that is ahead or behind, for the servers and workers that are started with it.
 
 use std::ffi::OsString;
-use std::fs::{File, Permissions};
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::OnceLock;
 
 use conformance_tests::Unavailable;
+use lock_testkit::preload::{self, readable_folder};
 use tempfile::TempDir;
 
 const SOURCE: &str = include_str!("../../clock/clock.c");
@@ -21,10 +21,10 @@ pub(crate) struct WallClock {
 
 impl WallClock {
     pub(crate) fn new() -> Result<Self, Unavailable> {
-        let broken =
-            |error: std::io::Error| Unavailable::broken(format!("no file for a clock: {error}"));
-        let folder = readable().map_err(broken)?;
-        let file = File::create(folder.path().join("ahead")).map_err(broken)?;
+        let folder = readable_folder()?;
+        let file = File::create(folder.path().join("ahead"));
+        let file =
+            file.map_err(|error| Unavailable::broken(format!("no file for a clock: {error}")))?;
         let clock = Self { file, folder };
         clock.set(0)?;
         library()?;
@@ -52,29 +52,11 @@ impl WallClock {
 fn library() -> Result<&'static Path, Unavailable> {
     static LIBRARY: OnceLock<Result<(TempDir, PathBuf), Unavailable>> = OnceLock::new();
     let made = LIBRARY.get_or_init(|| {
-        let broken = |error: &dyn std::fmt::Display| {
-            Unavailable::broken(format!("the clock cannot be compiled: {error}"))
-        };
-        let folder = readable().map_err(|error| broken(&error))?;
-        let (source, library) = (folder.path().join("clock.c"), folder.path().join("clock.so"));
-        std::fs::write(&source, SOURCE).map_err(|error| broken(&error))?;
-        let mut compiler = Command::new("cc");
-        compiler.args(["-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o"]);
-        let output =
-            compiler.arg(&library).arg(&source).output().map_err(|error| broken(&error))?;
-        match output.status.success() {
-            true => Ok((folder, library)),
-            false => Err(broken(&String::from_utf8_lossy(&output.stderr))),
-        }
+        let folder = readable_folder()?;
+        let library = preload::library(folder.path(), "clock", SOURCE)?;
+        Ok((folder, library))
     });
     made.as_ref().map(|(_, library)| library.as_path()).map_err(Clone::clone)
-}
-
-/// A folder in which servers that run as other users can read.
-fn readable() -> std::io::Result<TempDir> {
-    let folder = tempfile::Builder::new().prefix("clock").tempdir()?;
-    std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755))?;
-    Ok(folder)
 }
 
 /// The folder of the library would outlive the run: a static is never dropped.
@@ -88,6 +70,7 @@ pub(crate) fn remove_library() {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
     use std::time::SystemTime;
 
     use super::*;
