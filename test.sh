@@ -2,7 +2,7 @@
 # Everything that must hold before a change lands: one command on a fresh Debian machine.
 #
 #   ./test.sh          all checks and tests
-#   ./test.sh quick    format, lints, unit tests, and the suite on memory, SQLite and Redis
+#   ./test.sh quick    format, unit tests, and the suite on memory, SQLite and Redis; lints in what these need
 #   ./test.sh soak     only the soak: every set-up under 2 000 faults (see docs/testing.md). Everything ends with one of half
 #                      as many.
 #                      What follows goes to it: `./test.sh soak --seed 42`
@@ -78,7 +78,7 @@ done
 echo "$(cargo --version), $(rustc --version)"
 
 # With the wrapper of the tests, so that nothing is built twice.
-wrapper=$PWD/.ci/rustc-with-mutants
+wrapper=$PWD/.ci/clippy-with-mutants
 RUSTC_WORKSPACE_WRAPPER=$wrapper cargo build --locked --quiet -p xtask
 xtask=${CARGO_TARGET_DIR:-target}/debug/xtask
 if [ "$mode" = soak ]; then
@@ -91,11 +91,6 @@ fi
 
 step "format"
 cargo fmt --all --check
-
-step "clippy --workspace --all-features --all-targets"
-# The mutants of the stores are behind a cfg, which is on here. Each feature alone, and the shipped code
-# without mutants, are checked in parallel with the tests.
-cargo clippy --locked --workspace --all-features --all-targets -- -D warnings --cfg distlock_mutants
 
 if [ "$mode" = full ]; then
     step "dependencies"
@@ -115,5 +110,6 @@ fi
 
 # --- the tests ----------------------------------------------------------------------------------
 
-# verification/xtask builds them, runs them side by side, and judges how they ended.
+# verification/xtask builds them, with clippy as the compiler, runs them side by side, and judges how they ended. Each
+# feature alone, and the shipped code without mutants, are checked beside them.
 RUSTC_WORKSPACE_WRAPPER=$wrapper "$xtask" test "$jobs" "$mode" "$SECONDS"

@@ -86,15 +86,6 @@ async fn an_unknown_scheme_names_the_known_ones() {
     }
 }
 
-#[cfg(not(feature = "sqlite"))]
-#[tokio::test]
-async fn a_missing_feature_is_named() {
-    let error = refused("sqlite:///tmp/locks.db").await;
-    assert_eq!(error.kind(), ErrorKind::Config);
-    assert!(error.to_string().contains("feature \"sqlite\""), "{error}");
-    assert!(!schemes().contains(&"sqlite"));
-}
-
 #[tokio::test]
 async fn an_unknown_or_unreadable_parameter_is_an_error() {
     let error = refused("memory://?lock_tttl=3s").await;

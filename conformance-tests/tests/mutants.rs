@@ -25,12 +25,13 @@ fn trial(wrong: SuiteMutant) -> Trial {
 }
 
 fn killed(wrong: &SuiteMutant) -> Result<(), Failed> {
-    let Mutant { what, killed_by, .. } = wrong.mutant;
+    let Mutant { name, what, killed_by } = wrong.mutant;
     let named = run(wrong.harness(), |id| id == killed_by);
     if named.broken().next().is_some() {
         return Ok(());
     }
     let report = run(wrong.harness(), |_| true);
+    println!("{name}: SURVIVED {killed_by}: {what}");
     let killers: Vec<_> = report.broken().map(|(id, _)| id).collect();
     Err(format!(
         "a library that {what} lives: {killed_by} says {:?} (those that say what is broken: {killers:?})",

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::{Mutex as Turn, Notify, watch};
+use tokio::time::{Instant, timeout};
 
 /// If so many claims of this client wait in a queue, it is long.
 const MANY: usize = 64;
@@ -27,7 +28,7 @@ const ANSWER_IN: Duration = Duration::from_millis(20);
 /// Waits until a release was answered, but not for long: whoever gets the answer may be stuck, on another runtime or in
 /// a task that is not polled.
 pub async fn answered(mut release: watch::Receiver<()>) {
-    let _ = tokio::time::timeout(ANSWER_IN, release.changed()).await;
+    let _ = timeout(ANSWER_IN, release.changed()).await;
 }
 
 /// All claims of a client.
@@ -38,6 +39,8 @@ pub struct Neighbours<Waiter, Proof, List> {
     listed: Mutex<HashMap<String, Arc<List>>>,
     /// Held by the claim that lists a queue for all of them.
     turn: Turn<()>,
+    /// When the last of them began.
+    began: Mutex<Instant>,
 }
 
 #[derive(Debug)]
@@ -76,7 +79,8 @@ impl<Waiter, Proof, List> Default for Neighbours<Waiter, Proof, List> {
     fn default() -> Self {
         let (waiting, leaving) = Default::default();
         let table = Mutex::new(Table { waiting, leaving });
-        Self { table, listed: Mutex::default(), turn: Turn::default() }
+        let (listed, turn) = Default::default();
+        Self { table, listed, turn, began: Mutex::new(Instant::now()) }
     }
 }
 
@@ -103,7 +107,8 @@ impl<Waiter, Proof, List> Neighbours<Waiter, Proof, List> {
         self.listed.lock().get(queue).cloned()
     }
 
-    /// The list of `queue` that another claim has read, if it `is_new`, or what `read` does within about `limit`.
+    /// The list of `queue` that another claim has read, if it `is_new`, or what `read` does. While one claim reads for
+    /// longer than a quarter of `limit`, another one does, too.
     ///
     /// # Errors
     ///
@@ -119,16 +124,32 @@ impl<Waiter, Proof, List> Neighbours<Waiter, Proof, List> {
         is_new: impl Fn(&List) -> bool,
         read: impl Future<Output = Result<List, Error>>,
     ) -> Result<Arc<List>, Error> {
-        // One that is stuck stops nobody.
-        let _turn = tokio::time::timeout(limit / 4, self.turn.lock()).await;
-        if let Some(known) = self.listed(queue).filter(|known| is_new(known)) {
-            return Ok(known);
-        }
+        let patience = limit / 4;
+        let _turn = loop {
+            let turn = timeout(patience, self.turn.lock()).await.ok();
+            if let Some(known) = self.listed(queue).filter(|known| is_new(known)) {
+                return Ok(known);
+            }
+            if self.begins(turn.is_some(), patience) {
+                break turn;
+            }
+        };
         let list = Arc::new(read.await?);
         let mut listed = self.listed.lock();
         listed.retain(|queue, _| self.are(1, queue));
         listed.insert(queue.to_owned(), Arc::clone(&list));
         Ok(list)
+    }
+
+    /// Whether a claim lists the queue now. One that is stuck stops nobody: after a while another one does, even if it
+    /// is not its turn. But not all that wait for a slow answer at the same time, which would make it slower still.
+    fn begins(&self, is_its_turn: bool, patience: Duration) -> bool {
+        let mut began = self.began.lock();
+        let begins = is_its_turn || began.elapsed() >= patience;
+        if begins {
+            *began = Instant::now();
+        }
+        begins
     }
 
     /// Whether at least this `many` wait behind entries that begin with `queue`.
@@ -205,6 +226,10 @@ impl<Waiter, Proof, List> Drop for ReleaseInFlight<Waiter, Proof, List> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+    use tokio::task::JoinSet;
+
     use super::*;
 
     #[test]
@@ -255,6 +280,31 @@ mod tests {
         drop(place);
         assert_eq!(list("b/", 1, Ok(3)).await, Ok(3));
         assert_eq!(neighbours.listed("a/"), None, "nobody waits there");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_is_stuck_stops_nobody_and_the_others_share_a_list() {
+        let neighbours = Arc::<Neighbours<u8, (), u8>>::default();
+        let _place = neighbours.register("a/1", 2);
+        let limit = Duration::from_secs(60);
+        let stuck = neighbours.list("a/", limit, |_| true, std::future::pending::<Result<_, ()>>());
+        let mut stuck = std::pin::pin!(stuck);
+        assert!(timeout(Duration::ZERO, &mut stuck).await.is_err());
+        let reads = Arc::new(AtomicU32::new(0));
+        let mut others = JoinSet::new();
+        for _ in 0..100 {
+            let (neighbours, reads) = (Arc::clone(&neighbours), Arc::clone(&reads));
+            others.spawn(async move {
+                let read = async {
+                    reads.fetch_add(1, SeqCst);
+                    tokio::time::sleep(limit / 8).await;
+                    Ok::<_, ()>(7)
+                };
+                neighbours.list("a/", limit, |_| true, read).await.map(|list| *list)
+            });
+        }
+        assert_eq!(timeout(limit, others.join_all()).await, Ok(vec![Ok(7); 100]));
+        assert_eq!(reads.load(SeqCst), 1);
     }
 
     #[test]

@@ -118,6 +118,9 @@ async fn a_dropped_table_ends_the_hold_and_is_made_anew() {
     let locks = Locks::new(lock_sql::connect(&url).await.unwrap());
     let guard = locks.named("x").unwrap().acquire().await.unwrap();
     let fence = guard.token().unwrap();
+    // Opens the connection that reads. Else the sweep after the grant does so, perhaps after the drop, and creates the
+    // table anew.
+    guard.check().await.unwrap();
     let pool = database(&path).await;
     sqlx::query("DROP TABLE distlock").execute(&pool).await.unwrap();
     // The first call meets the missing table, the next one a new table without our row.

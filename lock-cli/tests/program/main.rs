@@ -21,4 +21,5 @@ mod signals;
 mod stores;
 mod supervisor;
 mod terminal;
+mod two_versions;
 mod watch;

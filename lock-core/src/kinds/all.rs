@@ -715,14 +715,11 @@ impl SetLostSignal {
     /// Cancel-safe.
     pub async fn wait(&self) -> (LockKey, LostReason) {
         let signals: Vec<_> = self.0.0.iter().map(Held::lost).collect();
-        loop {
-            if let Some(loss) = self.loss() {
-                return loss;
-            }
-            if signals.is_empty() {
-                return std::future::pending().await;
-            }
-            all(signals.iter().map(LostSignal::wait), |_| true).await;
+        all(signals.iter().map(LostSignal::wait), |_| true).await;
+        match self.loss() {
+            Some(loss) => loss,
+            // There are no locks.
+            None => std::future::pending().await,
         }
     }
 }

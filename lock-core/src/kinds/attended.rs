@@ -12,6 +12,10 @@ use crate::keeper::{Client, STANDSTILL_GRACE};
 use crate::mutex::Mutex;
 use crate::{Clock, ClockInstant, Result};
 
+/// How often the watch looks within the time after which a call is left alone. It notices a standstill of the whole process
+/// that is longer than the pause between two looks, since the next look comes late.
+const LOOKS: u32 = 4;
+
 /// Goes through these steps. Where they could go on, and nobody polls them within `ttl`, they are given up with all that
 /// they have taken. Once somebody polls them again, they begin anew.
 pub(super) async fn attended<T, F>(
@@ -31,7 +35,6 @@ where
         let polled = call.poll(cx, &steps);
         // A call that needs no wait is not left alone.
         if polled.is_pending() {
-            // What is left alone right after one look is given up at the second.
             let watch = || watch(Arc::downgrade(&call), Arc::clone(&clock), ttl / 2);
             watched.get_or_insert_with(|| AbortOnDropHandle::new(home.spawn(watch())));
         }
@@ -68,6 +71,7 @@ impl<F: Future> AttendedCall<F> {
         steps.as_mut().poll(&mut Context::from_waker(&waker))
     }
 
+    /// If it could have gone on for so long, and nobody polls it.
     fn give_up(&self, limit: Duration) {
         let mut steps = self.steps.lock();
         let since = self.caller.called.lock().since;
@@ -79,12 +83,17 @@ impl<F: Future> AttendedCall<F> {
 }
 
 async fn watch<F: Future>(call: Weak<AttendedCall<F>>, clock: Arc<dyn Clock>, limit: Duration) {
+    let mut runs_since = clock.now();
     loop {
-        let due = clock.now() + limit;
+        let due = clock.now() + limit / LOOKS;
         clock.sleep_until(due).await;
         let Some(call) = call.upgrade() else { return };
+        let now = clock.now();
         // If all stood still, the caller has had no time, either.
-        if clock.now() <= due + STANDSTILL_GRACE {
+        if now > due + STANDSTILL_GRACE {
+            runs_since = now;
+        }
+        if now >= runs_since + limit {
             call.give_up(limit);
         }
     }

@@ -128,6 +128,9 @@ fn stated(mut statement: Transaction) -> Transaction {
         TxnKind::LookIfNotTold if Mutant::is_wanted("believes_in_whom_it_stood_behind") => {
             when.truncate(2)
         }
+        TxnKind::LookIfNotBehind if Mutant::is_wanted("stays_behind_whom_it_saw") => {
+            when.truncate(2)
+        }
         TxnKind::Confirm if Mutant::is_wanted("confirms_from_a_copy") => then.clear(),
         TxnKind::Force if Mutant::is_wanted("force_needs_no_owner") => when.clear(),
         TxnKind::ReadEntries if Mutant::is_wanted("looks_at_the_last_place") => {
@@ -173,7 +176,7 @@ fn replied(
 fn shown(statement: &Transaction, mut reply: EtcdReply) -> EtcdReply {
     let hides_others = match statement.kind {
         TxnKind::Enter => reply.succeeded && Mutant::is_wanted("ignores_the_queue"),
-        TxnKind::Look | TxnKind::LookIfNotTold => {
+        TxnKind::Look | TxnKind::LookIfNotTold | TxnKind::LookIfNotBehind => {
             Mutant::is_wanted("ignores_the_queue") || Mutant::is_wanted("no_look_after_waiting")
         }
         _ => false,

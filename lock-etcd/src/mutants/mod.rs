@@ -71,6 +71,8 @@ mutants! {
         a_release_hands_the_lock_to_the_next;
     believes_in_whom_it_stood_behind: "who stood behind an entry that was deleted has the lock",
         a_waiter_looks_before_it_believes;
+    stays_behind_whom_it_saw: "who looks again is where it was, if its entry is there",
+        c06_a_check_of_a_waiter_says_whether_it_has_a_place;
     proves_over_a_restore: "what was seen before the store went back proves who is the first now",
         a_restored_snapshot_is_no_proof;
     hands_to_a_key: "a release hands the lock to whom a key belonged, whatever is there by now",

@@ -18,7 +18,7 @@ use lock_core::{
 
 use super::entry::{QueueEntry, QueuePosition};
 use super::operations::{ClaimQueue, EntryOutcome};
-use super::watches::ClaimWatches;
+use super::watches::{ClaimWatches, KnownInFront};
 use crate::error::{EtcdFailure, FailureClass};
 use crate::leases::EtcdLease;
 use crate::rules;
@@ -86,7 +86,7 @@ impl Claim for EtcdClaim {
     async fn changed(&mut self) -> Result<()> {
         let is_held = self.held.is_some();
         // In a box of its own, since a holder waits here, too, and lists nothing.
-        if !is_held && self.watches.is_unplaced() && Box::pin(self.find_place()).await? {
+        if !is_held && self.lists() && Box::pin(self.find_place()).await? {
             return Ok(());
         }
         self.watches.changed(self.entry.as_ref(), is_held).await
@@ -160,13 +160,25 @@ impl EtcdClaim {
         })
     }
 
+    /// Whether the entry in front of ours is not known; or a neighbour's release of it could prove nothing, since the look
+    /// that has shown it is from before the watches of now. In a long queue one list for all is less than a look for each.
+    fn lists(&self) -> bool {
+        self.watches.is_unplaced() || (!self.watches.can_be_told() && self.queue.is_long())
+    }
+
     /// Finds the entry in front of ours in a list; true if something has changed before, or nothing is in front.
     async fn find_place(&mut self) -> Result<bool> {
         let Some(entry) = &self.entry else { return Ok(false) };
         let list = tokio::select! {
             biased;
             changed = self.watches.changed(Some(entry), false) => return changed.map(|()| true),
-            list = self.queue.list(entry) => list?,
+            list = self.queue.list(entry) => list,
+        };
+        let list = match list {
+            Ok(list) => list,
+            // A look will do when its turn comes.
+            Err(_) if !self.watches.is_unplaced() => return Ok(false),
+            Err(failed) => return Err(failed.into()),
         };
         let Some(in_front) = list.before(entry.rev) else { return Ok(true) };
         self.watches.is_behind(list.footing, list.revision, entry, in_front.clone());
@@ -185,8 +197,13 @@ impl EtcdClaim {
         if let Some(proof) = self.watches.proof(self.store.clock().now(), self.queue.limit()) {
             return Ok((QueuePosition::First, proof.footing, proof.revision));
         }
-        let (position, revision) = match self.watches.released(footing) {
-            Some(told) => self.queue.look_if_not_told(entry, told, footing).await?,
+        let (position, revision) = match self.watches.known(footing) {
+            Some(KnownInFront::Deleted(told)) => {
+                self.queue.look_if_not_told(entry, told, footing).await?
+            }
+            Some(KnownInFront::Entry(in_front)) => {
+                self.queue.look_if_not_behind(entry, in_front, footing).await?
+            }
             None => self.queue.look(entry).await?,
         };
         Ok((position, footing, revision))

@@ -85,6 +85,11 @@ impl ClaimQueue {
         self.store.limit.min(self.ends.since(self.store.clock().now()))
     }
 
+    /// Whether many claims of this client wait in the queue.
+    pub(super) fn is_long(&self) -> bool {
+        self.store.handover.is_long(self.keys.start())
+    }
+
     /// The lease has ended: no request that was sent with it can take effect.
     pub(super) fn is_settled_by_the_lease(&mut self) {
         (self.is_in_doubt, self.is_given_up) = (false, false);
@@ -130,7 +135,7 @@ impl ClaimQueue {
             lease,
             base: base.map(|(base, step)| (base.key(), step)),
         };
-        let is_long = wait && store.handover.is_long(self.keys.start());
+        let is_long = wait && self.is_long();
         let statement = match wait {
             true if is_long => wanted.enter_unread(),
             true => wanted.enter(),
@@ -250,6 +255,18 @@ impl ClaimQueue {
         left.map(|_| EntryOutcome::Busy)
     }
 
+    /// Looks at the place of our entry, which was behind `in_front` when we looked last. If that is still there, it still is
+    /// the one in front, since nothing ever comes between the two: the queue is not read.
+    pub(super) async fn look_if_not_behind(
+        &self,
+        entry: &QueueEntry,
+        in_front: &EntryInFront,
+        footing: Footing,
+    ) -> Result<(QueuePosition, i64), EtcdFailure> {
+        let look = statements::look_if_not_behind(self.keys.start(), entry, in_front);
+        self.look_if_not(entry, look, QueuePosition::Behind(in_front.clone()), footing).await
+    }
+
     /// Looks at the place of our entry, after the one in front of it was deleted at `told`. If ours was written then, the
     /// holder has done both, and it is the first: the queue is not read. See [`handover`](crate::watch::handover).
     pub(super) async fn look_if_not_told(
@@ -259,9 +276,20 @@ impl ClaimQueue {
         footing: Footing,
     ) -> Result<(QueuePosition, i64), EtcdFailure> {
         let look = statements::look_if_not_told(self.keys.start(), entry, told);
+        self.look_if_not(entry, look, QueuePosition::First, footing).await
+    }
+
+    /// Makes a `look` which says whether our entry has this place, and else what a look shows.
+    async fn look_if_not(
+        &self,
+        entry: &QueueEntry,
+        look: Transaction,
+        place: QueuePosition,
+        footing: Footing,
+    ) -> Result<(QueuePosition, i64), EtcdFailure> {
         let reply = self.store.cluster.ask(self.limit(), look).await?;
         if reply.succeeded && rules::is_one_history(footing, self.store.watches.footing()) {
-            return Ok((QueuePosition::First, reply.revision));
+            return Ok((place, reply.revision));
         }
         if reply.succeeded {
             return self.look(entry).await;
@@ -323,14 +351,16 @@ impl ClaimQueue {
     pub(super) async fn list(&self, entry: &QueueEntry) -> Result<Arc<Listing>, EtcdFailure> {
         tokio::time::sleep(UNPLACED).await;
         let (store, queue) = (&self.store, self.keys.start());
-        let footing = store.watches.footing();
+        let footing = || store.watches.footing();
         let read = async {
+            let footing = footing();
             let reply = store.cluster.ask(store.limit, statements::list_queue(queue)).await?;
             let found = reply.read(0)?.iter().filter(|found| self.keys.has(&found.key));
             let found = found.map(EntryInFront::found).collect();
             Ok(Listing::new(footing, reply.revision, found))
         };
-        let is_new = |known: &Listing| known.revision >= entry.rev && known.footing == footing;
+        // By the watches of now, not of when we began to wait for our turn.
+        let is_new = |known: &Listing| known.revision >= entry.rev && known.footing == footing();
         store.handover.list(queue, store.limit, is_new, read).await
     }
 

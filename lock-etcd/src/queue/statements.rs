@@ -80,12 +80,25 @@ pub(crate) fn look(queue: &str, entry: &QueueEntry) -> Transaction {
 }
 
 /// Whether our entry still exists, written for the last time at `told`. Otherwise returns the same as a look.
-///
-/// It reads something, as [`confirm`] does.
 pub(crate) fn look_if_not_told(queue: &str, entry: &QueueEntry, told: i64) -> Transaction {
+    look_if_not(TxnKind::LookIfNotTold, queue, entry, Compare::mod_revision(&*entry.key, told))
+}
+
+/// Whether our entry and the one `in_front` still exist. Otherwise returns the same as a look.
+pub(crate) fn look_if_not_behind(
+    queue: &str,
+    entry: &QueueEntry,
+    in_front: &EntryInFront,
+) -> Transaction {
+    let is_there = Compare::create_revision(&*in_front.key, in_front.rev);
+    look_if_not(TxnKind::LookIfNotBehind, queue, entry, is_there)
+}
+
+/// It reads something, as [`confirm`] does.
+fn look_if_not(kind: TxnKind, queue: &str, entry: &QueueEntry, known: Compare) -> Transaction {
     let mut conditions = mine(entry);
-    conditions.push(Compare::mod_revision(&*entry.key, told));
-    Transaction::new(TxnKind::LookIfNotTold)
+    conditions.push(known);
+    Transaction::new(kind)
         .when(conditions)
         .then([key_of(entry)])
         .otherwise([get(&entry.key), latest(queue, Some(entry.rev))])
@@ -272,6 +285,7 @@ mod tests {
             release_and_show(&own, "a/2"),
             release_and_tell(&own, &next),
             look_if_not_told("a/", &own, 11),
+            look_if_not_behind("a/", &own, &next),
         ];
         for asked in asked {
             assert!(asked.when.iter().all(|compare| compare.range_end.is_empty()));

@@ -32,6 +32,15 @@ pub(crate) struct ClaimWatches {
     place: Option<WaiterPlace>,
 }
 
+/// What a waiter knows of the entry in front of its own.
+#[derive(Debug)]
+pub(super) enum KnownInFront<'a> {
+    /// It was there.
+    Entry(&'a EntryInFront),
+    /// It was deleted at this revision.
+    Deleted(i64),
+}
+
 /// The entry in front of ours.
 #[derive(Debug)]
 struct WatchedInFront {
@@ -124,10 +133,23 @@ impl ClaimWatches {
         self.in_front.is_none()
     }
 
-    /// When the entry in front of ours was deleted, if the look that has shown it there stands on `footing`, too.
-    pub(crate) fn released(&self, footing: Footing) -> Option<i64> {
-        let deleted = self.in_front.as_ref()?.deleted()?;
-        rules::is_one_history(self.place.as_ref()?.waiter().footing, footing).then_some(deleted)
+    /// Whether the look that has shown the entry in front of ours stands on what one would that begins now, and later, too.
+    pub(crate) fn can_be_told(&self) -> bool {
+        let now = self.watches.footing();
+        now.is_watched() && self.stands_on(now)
+    }
+
+    /// Whether the look that has shown the entry in front of ours stands on `footing`.
+    fn stands_on(&self, footing: Footing) -> bool {
+        let place = self.place.as_ref();
+        place.is_some_and(|place| rules::is_one_history(place.waiter().footing, footing))
+    }
+
+    /// What is known of the entry in front of ours, if the look that has shown it there stands on `footing`, too.
+    pub(super) fn known(&self, footing: Footing) -> Option<KnownInFront<'_>> {
+        let in_front = self.in_front.as_ref().filter(|_| self.stands_on(footing))?;
+        let deleted = in_front.deleted().map(KnownInFront::Deleted);
+        Some(deleted.unwrap_or(KnownInFront::Entry(&in_front.entry)))
     }
 
     /// The proof of a neighbour that our entry is the first, if it is no older than the answer to a look could be.

@@ -37,6 +37,13 @@ pub(crate) struct Footing {
     era: Era,
 }
 
+impl Footing {
+    /// Whether there was a stream. Before the first one, the next read stands on something else.
+    pub(crate) fn is_watched(self) -> bool {
+        self.streams > 0
+    }
+}
+
 /// All watches of a client.
 #[derive(Debug)]
 pub(crate) struct ClientWatches {

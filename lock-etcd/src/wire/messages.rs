@@ -14,6 +14,7 @@ pub(crate) enum TxnKind {
     EnterIfEmpty,
     Look,
     LookIfNotTold,
+    LookIfNotBehind,
     Confirm,
     Find,
     Prove,

@@ -128,13 +128,13 @@ impl ClaimQueue {
         own: &str,
     ) -> Reply<Option<(String, Footing)>> {
         tokio::time::sleep(UNPLACED).await;
-        let footing = session.footing();
         let read = async {
+            let footing = session.footing();
             let listed = self.list(session, false).await;
             listed.map(|children| Listing::new(footing, children))
         };
-        // One that has our entry is not from before it.
-        let is_new = |known: &Listing| known.footing == footing && known.has(own);
+        // By the watches of now, not of when we began to wait for our turn. One that has our entry is not from before it.
+        let is_new = |known: &Listing| known.footing == session.footing() && known.has(own);
         let queue = self.path("");
         let list = neighbours.list(&queue, session.timeout, is_new, read).await?;
         Ok(list.before(own).map(|in_front| (self.path(in_front), list.footing)))

@@ -129,7 +129,8 @@ impl Evidence<'_> {
 
     /// A strike breaks a lock that a worker holds at that moment, and no lock but its own if it is aimed at one.
     /// The worker may not know of its hold yet: the store may have granted it as soon as that was asked for, a ttl
-    /// before its validity ends. And it may pass it on within its cohort, until it hears of it or its lease ends.
+    /// before its validity ends. So the earlier of two holds may be the one that was told later. And a worker may pass its hold
+    /// on within its cohort, until it hears of it or its lease ends.
     fn explains(
         &self,
         strike: &Strike,
@@ -139,10 +140,13 @@ impl Evidence<'_> {
         second: &HoldRecord,
     ) -> bool {
         let ttl = u64::try_from(self.kind.ttl().as_nanos()).unwrap_or(u64::MAX);
+        let begun = |hold: &HoldRecord| {
+            hold.granted.min(hold.valid_until.saturating_sub(ttl)).max(hold.invoked)
+        };
+        let is_in_order = begun(first) <= begun(second);
+        let (first, second) = if is_in_order { (first, second) } else { (second, first) };
         let is_met = |hold: &HoldRecord| {
-            hold.client == first.client
-                && hold.granted.min(hold.valid_until.saturating_sub(ttl)) <= strike.ended
-                && strike.begun <= hold.end()
+            hold.client == first.client && begun(hold) <= strike.ended && strike.begun <= hold.end()
         };
         strike.class >= Class::F
             && strike.lock.as_deref().is_none_or(|lock| lock == name)
@@ -357,9 +361,10 @@ mod tests {
     #[test]
     fn only_a_fault_that_has_met_the_hold_explains_two_holders() {
         let tick = 100_000_000;
-        let hold = |client, start: u64, end: u64| {
-            HoldRecord::new(client, start * tick, start * tick, start, end * tick)
+        let waits = |client, asked: u64, told: u64, end: u64| {
+            HoldRecord::new(client, asked * tick, told * tick, told, end * tick)
         };
+        let hold = |client, start, end| waits(client, start, start, end);
         let strike = |class, begun: u64, lock: Option<&str>| Strike {
             number: 20,
             name: "all data is lost at once",
@@ -392,9 +397,13 @@ mod tests {
         let late = [hold(1, 10, 99), hold(2, 12 + ttl, 99)];
         assert_eq!(count(&[strike(Class::F, 11, None)], &late), (1, 0, 0));
         // The answer came after the strike; it was asked for before, or only then.
-        let told_late = [hold(1, 10, 9 + ttl), hold(2, 12, 14)];
+        let told_late = [waits(1, 7, 10, 9 + ttl), hold(2, 12, 14)];
         assert_eq!(count(&[strike(Class::F, 9, None)], &told_late), (0, 1, 0));
         assert_eq!(count(&[strike(Class::F, 8, None)], &told_late), (1, 0, 0));
+        // It came even after that of the second.
+        let told_last = [waits(1, 10, 13, 14), hold(2, 12, 99)];
+        assert_eq!(count(&[strike(Class::F, 11, None)], &told_last), (0, 1, 0));
+        assert_eq!(count(&[strike(Class::F, 9, None)], &told_last), (1, 0, 0));
         // The worker has passed on in its cohort what it no longer had.
         let passed_on = [hold(1, 10, 11), hold(1, 12, 99), hold(2, 13, 14)];
         assert_eq!(count(&[strike(Class::F, 11, None)], &passed_on), (0, 1, 0));

@@ -6,10 +6,10 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::job::{self, Ended, Job};
-use crate::sizes::{FUZZ_SECONDS, SIMULATION_SEEDS};
+use crate::sizes::{AFTER_ALL_ELSE, FUZZ_SECONDS, SIMULATION_SEEDS};
 use crate::summary::Row;
 use crate::{at, lanes, sizes};
 
@@ -36,6 +36,16 @@ impl Done {
         let (name, seconds) = (next()?, next()?.parse().ok()?);
         let (processor, is_passed) = (next()?.parse().ok()?, next()?.parse().ok()?);
         Some(Self { name, seconds, processor, is_passed, said: next()? })
+    }
+
+    /// The check that this file says has begun. One that has no result has failed.
+    fn of(begun: &Path) -> Option<Self> {
+        let text = |ending: &str| fs::read_to_string(begun.with_extension(ending)).ok();
+        if let Some(result) = text("check") {
+            return Self::read(&result);
+        }
+        let said = text("said").unwrap_or_default() + "it has not ended\n";
+        Some(Self { name: text("begun")?, seconds: 0, processor: 0.0, is_passed: false, said })
     }
 
     /// Everything if it failed.
@@ -65,7 +75,7 @@ impl Done {
 pub(crate) struct Beside {
     process: Child,
     /// It ends all that it has started when this is closed, however its parent ends.
-    _alive: Option<ChildStdin>,
+    alive: Option<ChildStdin>,
     folder: PathBuf,
 }
 
@@ -79,11 +89,15 @@ impl Beside {
         command.args(["setsid", "chrt", "--idle", "0"]).arg(std::env::current_exe()?);
         command.arg("beside").arg(folder).stdin(Stdio::piped());
         let mut process = at("env", command.stdout(said.try_clone()?).stderr(said).spawn())?;
-        Ok(Self { _alive: process.stdin.take(), process, folder: folder.to_owned() })
+        Ok(Self { alive: process.stdin.take(), process, folder: folder.to_owned() })
     }
 
-    /// What has ended, and whether that is all.
+    /// What has begun, and whether all of it has ended. A check that has no end is ended: else nobody would learn which one
+    /// it is, nor what else has failed.
     pub(crate) fn wait(mut self) -> io::Result<(Vec<Done>, bool)> {
+        if !ends_within(&mut self.process, AFTER_ALL_ELSE)? {
+            self.alive = None;
+        }
         let is_whole = self.process.wait()?.success();
         if !is_whole {
             print!("{}", fs::read_to_string(self.folder.join("beside.said"))?);
@@ -92,14 +106,22 @@ impl Beside {
         for entry in fs::read_dir(&self.folder)? {
             files.push(entry?.path());
         }
-        files.retain(|path| path.extension().is_some_and(|ending| ending == "check"));
+        files.retain(|path| path.extension().is_some_and(|ending| ending == "begun"));
         files.sort();
-        let mut done = Vec::new();
-        for file in files {
-            done.extend(Done::read(&fs::read_to_string(file)?));
-        }
-        Ok((done, is_whole))
+        Ok((files.iter().filter_map(|file| Done::of(file)).collect(), is_whole))
     }
+}
+
+/// Waits for its end, but not for longer. Whether it has ended.
+fn ends_within(process: &mut Child, limit: Duration) -> io::Result<bool> {
+    let until = Instant::now() + limit;
+    while process.try_wait()?.is_none() {
+        if Instant::now() >= until {
+            return Ok(false);
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    Ok(true)
 }
 
 /// Runs all checks, each to a file in the folder.
@@ -129,6 +151,7 @@ struct Check {
 
 impl Check {
     fn run(self, file: &Path) -> io::Result<()> {
+        fs::write(file.with_extension("begun"), &self.name)?;
         let Ended { status, text: said, took, processor } =
             job::run(&self.command, &file.with_extension("said"))?;
         let (name, seconds, is_passed) = (self.name, took.as_secs(), status == 0);
@@ -224,12 +247,14 @@ fn chains(folder: &Path) -> io::Result<[Vec<Check>; 2]> {
     let toolchains = Command::new("rustup").args(["toolchain", "list"]).output();
     let toolchains = toolchains.map_or_else(|_| Vec::new(), |listed| listed.stdout);
     let toolchains = String::from_utf8_lossy(&toolchains).into_owned();
-    Ok([models, others(folder, &manifest, &toolchains, &root)])
+    Ok([models, others(folder, &manifest, &toolchains, &root)?])
 }
 
-fn others(folder: &Path, manifest: &str, toolchains: &str, root: &Path) -> Vec<Check> {
-    // Each feature alone, and none. All of them together are checked with the mutants, and as packages.
-    let none = "-p distlock -p lock-core -p conformance-tests --no-default-features --all-targets";
+fn others(folder: &Path, manifest: &str, toolchains: &str, root: &Path) -> io::Result<Vec<Check>> {
+    let runner = job::runner()?;
+    // Each feature alone, and none; the nightly workflow does that with the tests. All features together are checked with the
+    // mutants, and as packages.
+    let none = "-p distlock -p lock-core -p conformance-tests --no-default-features --lib";
     let mut all = vec![clippy(none)];
     all.extend(features(manifest).map(|it| clippy(&format!("-p distlock --features {it} --lib"))));
     all.push(clippy("-p lock-cli --no-default-features --bins"));
@@ -243,19 +268,16 @@ fn others(folder: &Path, manifest: &str, toolchains: &str, root: &Path) -> Vec<C
     let mut docs = check("docs", "cargo", docs);
     docs.command.env("RUSTDOCFLAGS", "-D warnings");
     all.extend([docs, fuzz(folder)]);
-    let examples = "test --locked --workspace --all-features --doc";
-    // What a build without stores answers to a URL whose feature is missing.
-    let bare = "test --locked -p distlock --no-default-features --test connect";
-    for mut it in [
-        check("the public API", ".ci/public-api", ""),
-        check("examples in the docs", "cargo", examples),
-        check("a build without stores", "cargo", bare),
-    ] {
-        // With the mutants, as for the tests.
-        it.command.env("RUSTC_WORKSPACE_WRAPPER", root.join(".ci/rustc-with-mutants"));
+    all.push(check("a build without stores", ".ci/without-stores", ""));
+    let examples = "test --locked --workspace --all-features";
+    let mut examples = check("examples in the docs", "cargo", examples);
+    examples.command.env(&runner, root.join(".ci/only-examples"));
+    for mut it in [check("the public API", ".ci/public-api", ""), examples] {
+        // As for the tests.
+        it.command.env("RUSTC_WORKSPACE_WRAPPER", root.join(".ci/clippy-with-mutants"));
         all.push(it);
     }
-    all
+    Ok(all)
 }
 
 #[cfg(test)]
@@ -269,8 +291,7 @@ mod tests {
             let mut check = check("x", "sh", "-c");
             check.command.arg(script);
             check.run(&folder.path().join("0-00")).expect("a run");
-            let file = fs::read_to_string(folder.path().join("0-00.check")).expect("a file");
-            Done::read(&file).expect("what was written")
+            Done::of(&folder.path().join("0-00.begun")).expect("what was written")
         };
         let tested =
             "echo noise; echo 'test result: ok. 10 passed;'; echo 'test result: ok. 0 passed;'";
@@ -282,6 +303,19 @@ mod tests {
         assert!(!failed.is_passed);
         assert_eq!(failed.shown(), "-- x (0s, 0s of processor)\n\nnoise\n");
         assert_eq!(run("echo not run: y").shown(), "-- x (0s, 0s of processor)\nnot run: y\n");
+        fs::remove_file(folder.path().join("0-00.check")).expect("a file");
+        let endless = Done::of(&folder.path().join("0-00.begun")).expect("what has begun");
+        assert!(!endless.is_passed);
+        assert_eq!(endless.shown(), "-- x (0s, 0s of processor)\nnot run: y\nit has not ended\n");
+    }
+
+    #[test]
+    fn what_has_no_end_is_not_waited_for() {
+        let mut endless = Command::new("sleep").arg("1000").spawn().expect("sleep");
+        assert!(!ends_within(&mut endless, Duration::from_millis(1)).expect("a child"));
+        endless.kill().expect("a running program");
+        assert!(ends_within(&mut endless, Duration::from_secs(60)).expect("a child"));
+        assert!(!endless.wait().expect("an end").success());
     }
 
     #[test]

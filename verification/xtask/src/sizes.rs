@@ -1,5 +1,7 @@
 //! How much runs at a time, and how often: what to tune when the machine is idle, or answers come too late.
 
+use std::time::Duration;
+
 /// The programs, and their servers, keep the processors busy. With more of them at a time nothing ends sooner, and
 /// answers come too late.
 pub(crate) const PROGRAMS_PER_PROCESSOR: usize = 1;
@@ -26,6 +28,9 @@ pub(crate) const ROWS: usize = 15;
 pub(crate) const FUZZ_SECONDS: usize = 5;
 
 pub(crate) const SIMULATION_SEEDS: usize = 100_000;
+
+/// How long the checks beside the tests may still take when all else has ended.
+pub(crate) const AFTER_ALL_ELSE: Duration = Duration::from_secs(1_200);
 
 /// How often each fault of the soak strikes: half as often as in `./test.sh soak`.
 pub(crate) const SOAK_HITS: &str = "4";

@@ -61,8 +61,10 @@ fn never_excused(status: i32, text: &str) -> Option<String> {
     if status != 0 && text.lines().any(is_violated) {
         return Some("two holders, a falling fence or a panic".to_owned());
     }
-    let survived = |line| word_before(line, ": SURVIVED ").is_some();
-    (status != 0 && text.lines().any(survived)).then(|| "a wrong variant survived".to_owned())
+    let survived: Vec<_> =
+        text.lines().filter_map(|line| word_before(line, ": SURVIVED ")).collect();
+    (status != 0 && !survived.is_empty())
+        .then(|| format!("what is wrong survived: {}", survived.join(", ")))
 }
 
 /// The word with which the line begins, if `mark` follows it.
@@ -129,7 +131,7 @@ mod tests {
             assert_eq!(failed(101, &unwrapped), holders);
         }
         let survived = "y: SURVIVED c03_x: z\nx: not judged: z\nmutants: 6 of 7 killed\n";
-        assert_eq!(failed(1, survived), "a wrong variant survived");
+        assert_eq!(failed(1, survived), "what is wrong survived: y");
         let unexpected = format!("{LATE}unexpected: c03_x: ignored: y\n");
         let why = "not the expected cases have run: unexpected: c03_x: ignored: y";
         assert_eq!(failed(1, &unexpected), why);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use lock_core::{Claim, ClockInstant, LockBackend, Renewal};
 
-use crate::cases::tools::{answered, at_each_await, free_soon, holds, queues, soon};
+use crate::cases::tools::{answered, at_each_await, free_soon, holds, queues, soon, until_granted};
 use crate::context::cancel::drop_after;
 use crate::context::{Cx, busy, granted};
 use crate::runner::case::cases;
@@ -226,8 +226,8 @@ async fn c08_a_dropped_claim_disturbs_no_other(cx: Cx) -> Check {
         .await?;
     }
     before.release().await?;
-    let turn = soon(&cx, cx.slack(), "the turn of a waiter of the client", granted(&mut *waiter));
-    turn.await??;
+    let turn = until_granted(&cx, &mut *waiter);
+    soon(&cx, cx.slack(), "the turn of a waiter of the client", turn).await??;
     waiter.release().await?;
     holder.release().await?;
     Ok(())

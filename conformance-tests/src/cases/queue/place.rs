@@ -7,7 +7,7 @@ use lock_core::{Attempt, Binding, Claim, Effect, Renewal, Result};
 
 use crate::cases::tools::{
     answered, at_each_request, give_up, give_up_at_last, granted_at_last, holds, queues, renewed,
-    soon, still_held,
+    soon, still_held, until_granted,
 };
 use crate::context::cancel::drop_after;
 use crate::context::{Cx, busy, granted};
@@ -136,13 +136,6 @@ async fn c06_a_place_that_has_ended_can_be_taken_again(cx: Cx) -> Check {
             }
             give_up(&cx, &mut *waiter, &a, "lock", "after a place had ended").await?;
         }
-    }
-    Ok(())
-}
-
-async fn until_granted(cx: &Cx, claim: &mut dyn Claim) -> Check {
-    while let Attempt::Busy { .. } = claim.try_acquire().await? {
-        cx.sleep(Duration::from_millis(20)).await;
     }
     Ok(())
 }

@@ -260,6 +260,14 @@ pub(crate) async fn soon<T>(
     }
 }
 
+/// Asks until the claim is granted: a server of several may not have heard yet that the lock is free.
+pub(crate) async fn until_granted(cx: &Cx, claim: &mut dyn Claim) -> Check {
+    while let Attempt::Busy { .. } = claim.try_acquire().await? {
+        cx.sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}
+
 /// No other client gets the lock before `until`. Exact: a probe counts only if it was granted
 /// before then.
 pub(crate) async fn kept_until(

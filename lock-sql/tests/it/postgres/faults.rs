@@ -88,7 +88,7 @@ async fn serialisation_failures_are_contention() {
         }
         let clients = backends.iter().cloned().map(Locks::new).collect();
         let hammer = Hammer::start(clients, Duration::from_secs(10));
-        hammer.take(256).await;
+        hammer.take(100).await;
         let errors = hammer.stop().await;
         assert!(errors.is_empty(), "{mode}: {errors:#?}");
         for backend in &backends {

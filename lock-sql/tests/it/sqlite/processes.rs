@@ -40,7 +40,7 @@ fn processes_exclude_each_other_and_fences_rise() {
     let (processes, tasks, rounds) = (
         number("LOCK_SQL_PROCESSES", 8),
         number("LOCK_SQL_TASKS", 8),
-        number("LOCK_SQL_ROUNDS", 157),
+        number("LOCK_SQL_ROUNDS", 40),
     );
     let folder = TempDir::new().unwrap();
     let settings = [("LOCK_SQL_TASKS", tasks), ("LOCK_SQL_ROUNDS", rounds)];
