@@ -37,6 +37,10 @@ use lock_core::{Error, ErrorKind, Result};
 
 /// How long requests wait for others. The first one after a quiet period does not wait.
 const WINDOW: Duration = Duration::from_millis(2);
+/// Behind so many, the next ones wait for longer: where thousands of renewals are due at one moment, it takes their tasks
+/// tens of milliseconds to ask.
+const MANY: usize = 32;
+const WINDOW_OF_MANY: Duration = Duration::from_millis(4);
 
 /// Batches requests `T`, each of which gets its own answer `A`. Clones share them.
 pub struct Batches<T, A> {
@@ -83,8 +87,8 @@ impl<T: Send + 'static, A: Send + 'static> Batches<T, A> {
         Self { limits: Arc::new(limits), attendants: Attendants::default() }
     }
 
-    /// Makes `request` together with the others made on this runtime within 2 ms, or at once if
-    /// there were none. It is sent after this call, so the store's promise counts from this call at
+    /// Makes `request` together with the others made on this runtime within 2 ms (4 ms behind many),
+    /// or at once if there were none. It is sent after this call, so the store's promise counts from this call at
     /// the earliest (clause C4). Batches run concurrently.
     ///
     /// `send` gets a batch and answers each of its entries. It should be the same for all requests,
@@ -127,10 +131,11 @@ impl<T: Send + 'static> BatchLimits<T> {
         F: Future<Output = ()> + Send + 'static,
     {
         while let Some(entries) = entries.next(Duration::ZERO).await {
+            let window = if entries.len() >= MANY { WINDOW_OF_MANY } else { WINDOW };
             for batch in self.split(entries) {
                 tokio::spawn(send(batch));
             }
-            tokio::time::sleep(WINDOW).await;
+            tokio::time::sleep(window).await;
         }
     }
 
@@ -252,6 +257,18 @@ mod tests {
         batches.ask(4, echo(&sizes)).await.unwrap();
         assert_eq!(start.elapsed(), Duration::ZERO);
         assert_eq!(*sizes.lock().unwrap(), [1, 2, 1]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn behind_many_the_next_wait_for_longer() {
+        let batches = Numbers::of_at_most(500);
+        for (many, window) in [(MANY - 1, WINDOW), (MANY, WINDOW_OF_MANY)] {
+            sizes(&batches, 0..u32::try_from(many).unwrap()).await;
+            let start = Instant::now();
+            batches.ask(1, echo(&Arc::default())).await.unwrap();
+            assert_eq!(start.elapsed(), window, "behind {many}");
+            tokio::time::sleep(WINDOW_OF_MANY * 2).await;
+        }
     }
 
     #[tokio::test(start_paused = true)]

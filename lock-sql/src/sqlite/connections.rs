@@ -41,11 +41,14 @@ pub(crate) struct FileConnections {
 
 impl FileConnections {
     pub(super) fn new(file: &Arc<SqliteFile>) -> Self {
-        let connection = |writes| Arc::new(FileConnection::new(Arc::clone(file), writes));
-        let connections =
-            Self { writer: connection(true), tries: Mutex::default(), reader: connection(false) };
         let mut all = CONNECTIONS.lock();
         all.retain(|connection| connection.strong_count() > 0);
+        let same = all.iter().filter_map(Weak::upgrade).find(|it| it.is_of(file));
+        let openings = same.map(|connection| Arc::clone(&connection.openings)).unwrap_or_default();
+        let connection =
+            |writes| Arc::new(FileConnection::new(Arc::clone(file), writes, Arc::clone(&openings)));
+        let connections =
+            Self { writer: connection(true), tries: Mutex::default(), reader: connection(false) };
         all.extend([&connections.writer, &connections.reader].map(Arc::downgrade));
         connections
     }
@@ -88,17 +91,24 @@ pub(super) struct FileConnection {
     file: Arc<SqliteFile>,
     /// See [`SqliteFile::open`].
     writes: bool,
+    openings: Arc<Openings>,
     slot: Mutex<FileSlot>,
     /// What copies the log into the file, until it begins.
     saving: parking_lot::Mutex<Option<JoinHandle<()>>>,
     closed: AtomicBool,
 }
 
+/// How often connections of this process to one file have begun to be opened: one after the other. That a process has open
+/// what is in its place says nothing about a connection if another one may have opened it since: the own log can have been
+/// removed meanwhile, and each would write to another log under the same index.
+type Openings = Mutex<u64>;
+
 #[derive(Default)]
 pub(super) struct FileSlot {
     open: Option<OpenFile>,
-    /// The next caller goes on with what its caller has left: it may take longer than one call lasts.
-    opening: Option<FileOpening>,
+    /// The next caller goes on with what its caller has left: it may take longer than one call lasts. Unless another
+    /// connection was opened since this number of openings.
+    opening: Option<(u64, FileOpening)>,
 }
 
 type FileOpening = Pin<Box<dyn Future<Output = Result<OpenFile, StatementFailure>> + Send>>;
@@ -112,15 +122,20 @@ impl fmt::Debug for FileSlot {
 impl FileSlot {
     async fn opened(
         &mut self,
-        file: &Arc<SqliteFile>,
-        writes: bool,
+        connection: &FileConnection,
     ) -> Result<&mut OpenFile, StatementFailure> {
         let Self { open, opening } = self;
         match open {
             Some(open) => Ok(open),
             empty => {
-                let open = || Box::pin(Arc::clone(file).open(writes));
-                let opened = opening.get_or_insert_with(|| open()).await;
+                let mut openings = connection.openings.lock().await;
+                let begun = opening.take_if(|(begun, _)| *begun == *openings);
+                let (_, under_way) = opening.insert(begun.unwrap_or_else(|| {
+                    *openings += 1;
+                    let file = Arc::clone(&connection.file);
+                    (*openings, Box::pin(file.open(connection.writes)))
+                }));
+                let opened = under_way.await;
                 *opening = None;
                 Ok(empty.insert(opened?))
             }
@@ -137,9 +152,13 @@ impl FileSlot {
 }
 
 impl FileConnection {
-    fn new(file: Arc<SqliteFile>, writes: bool) -> Self {
+    fn new(file: Arc<SqliteFile>, writes: bool, openings: Arc<Openings>) -> Self {
         let (slot, saving, closed) = <_>::default();
-        Self { file, writes, slot, saving, closed }
+        Self { file, writes, openings, slot, saving, closed }
+    }
+
+    fn is_of(&self, file: &SqliteFile) -> bool {
+        self.file.target.path == file.target.path
     }
 
     async fn reply(
@@ -152,7 +171,7 @@ impl FileConnection {
             if self.closed.load(Ordering::Acquire) {
                 return Err(closed());
             }
-            let open = match slot.opened(&self.file, self.writes).await {
+            let open = match slot.opened(self).await {
                 Ok(open) if open.files.are_current() => open,
                 Ok(_) => {
                     drop(slot);
@@ -227,9 +246,7 @@ async fn close_removed(file: &SqliteFile) {
         let all = CONNECTIONS.lock();
         all.iter().filter_map(Weak::upgrade).collect()
     };
-    for connection in
-        all.iter().filter(|connection| connection.file.target.path == file.target.path)
-    {
+    for connection in all.iter().filter(|connection| connection.is_of(file)) {
         let mut slot = connection.slot.lock().await;
         if slot.open.as_ref().is_some_and(|open| open.files.are_current()) {
             continue;

@@ -114,16 +114,31 @@ impl SqliteFile {
         }
         let connection = SqliteConnection::connect_with(&self.target.options).await;
         let mut connection = connection.map_err(|error| self.failure(error, false))?;
+        match self.prepare(&mut connection, writes).await {
+            Ok(files) => Ok(OpenFile { connection, files }),
+            Err(failure) => {
+                // Before anything else is opened: closing the index of the log drops all locks that this process has on it.
+                let _ = connection.close().await;
+                Err(failure)
+            }
+        }
+    }
+
+    async fn prepare(
+        &self,
+        connection: &mut SqliteConnection,
+        writes: bool,
+    ) -> Result<OpenFiles, StatementFailure> {
         if writes {
-            self.set_journal(&mut connection).await?;
+            self.set_journal(connection).await?;
         }
-        ensure(self, &mut connection).await?;
-        self.prove_writable(&mut connection).await?;
-        let has_log = self.text(&mut connection, statements::JOURNAL).await? == "wal";
-        match filesystem::resolved(path).and_then(|real| OpenFiles::opened(path, &real, has_log)) {
-            Some(files) => Ok(OpenFile { connection, files }),
-            None => Err(self.removed(false)),
-        }
+        ensure(self, connection).await?;
+        self.prove_writable(connection).await?;
+        let has_log = self.text(connection, statements::JOURNAL).await? == "wal";
+        let path = &self.target.path;
+        let real = filesystem::resolved(path);
+        let files = real.and_then(|real| OpenFiles::opened(path, &real, has_log));
+        files.ok_or_else(|| self.removed(false))
     }
 
     /// `sent`: after a statement was.

@@ -47,9 +47,7 @@ pub(crate) fn whole(folder: &Path, is_full: bool, before: u64) -> io::Result<i32
         run.step("soak");
         let soaked = soak::soak(&["--hits", sizes::SOAK_HITS])?;
         run.summary.read_soak(&soaked.shown);
-        if soaked.status != 0 {
-            run.failures.insert("the soak".to_owned());
-        }
+        run.failures.extend(soaked.failures());
     }
     if let Some(beside) = beside {
         run.wait(beside)?;

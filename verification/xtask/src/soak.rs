@@ -16,10 +16,36 @@ use crate::{at, job};
 /// Nothing was violated, but too little was put to the test.
 const VOID: i32 = 2;
 
+/// How the lines begin that say what has failed.
+const MARKS: [&str; 2] = ["void: ", "violated: "];
+
+/// Of these lines, as many are said again at the end.
+const MOST_TOLD: usize = 8;
+
 #[derive(Debug)]
 pub(crate) struct Soaked {
     pub(crate) status: i32,
     pub(crate) shown: String,
+}
+
+impl Soaked {
+    /// What has failed, in the words of the run that was judged last. For the end of the output: who keeps a part of it keeps
+    /// that.
+    pub(crate) fn failures(&self) -> Vec<String> {
+        if self.status == 0 {
+            return Vec::new();
+        }
+        let last = self.shown.rsplit("soak: seed ").next().unwrap_or_default();
+        let told = |line: &&str| MARKS.iter().any(|mark| line.starts_with(mark));
+        let told =
+            last.lines().filter(told).take(MOST_TOLD).map(|line| format!("the soak: {line}"));
+        let told: Vec<_> = told.collect();
+        if told.is_empty() {
+            vec![format!("the soak ended with status {}", self.status)]
+        } else {
+            told
+        }
+    }
 }
 
 /// The report goes to `$DISTLOCK_SOAK_OUT`, or else to a temporary folder, which is kept if something failed.
@@ -94,7 +120,8 @@ fn summary(said: &str) -> String {
     let is_shown = |line: &&str| {
         is_of_all = (is_of_all || line.starts_with("== all set-ups")) && !line.is_empty();
         is_of_all
-            || ["soak: seed ", "void: ", "violated: "].iter().any(|mark| line.starts_with(mark))
+            || line.starts_with("soak: seed ")
+            || MARKS.iter().any(|mark| line.starts_with(mark))
             || (line.starts_with("soak: ") && line.contains(" faults, "))
     };
     said.lines().filter(is_shown).map(|line| format!("{line}\n")).collect()
@@ -136,6 +163,18 @@ mod tests {
         for status in [0, 1, 2, 130] {
             assert_eq!(soaked((status, "soak: seed 1\n"), &[]), (status, vec![]));
         }
+    }
+
+    #[test]
+    fn what_has_failed_is_named() {
+        let failures = |status, shown: &str| Soaked { status, shown: shown.to_owned() }.failures();
+        let first = "soak: seed 4\nvoid: a\nviolated: S1: b\nsoak: 9 faults, c\n";
+        assert_eq!(failures(0, first), [""; 0]);
+        assert_eq!(failures(1, first), ["the soak: void: a", "the soak: violated: S1: b"]);
+        // What has passed when it was repeated has not failed.
+        let repeated = format!("{first}repeated: soak: redis\nsoak: seed 4\nvoid: d\n");
+        assert_eq!(failures(2, &repeated), ["the soak: void: d"]);
+        assert_eq!(failures(101, "soak: seed 4\n"), ["the soak ended with status 101"]);
     }
 
     #[test]

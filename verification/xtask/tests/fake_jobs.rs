@@ -148,7 +148,7 @@ fn a_run_fails_and_names_each_that_failed() {
     assert_eq!(ended.status.code(), Some(1), "{}", quoted(&said));
     let failures = "FAILED:\n6 of 7 mutants were killed\na-it-0a\nb-it-0a: it ended by signal 11\n\
         c-it-0a: two holders, a falling fence or a panic\nd-mutants-0a: what is wrong survived: y\ndocs\n\
-        e-it-0a: it broke off with status 1\nredlock-model-it-0a\nthe soak\n";
+        e-it-0a: it broke off with status 1\nredlock-model-it-0a\nthe soak: violated: x\n";
     let told = text(&ended.stderr);
     assert_eq!(told, failures, "{}", quoted(&said));
     // What has failed is told in full.

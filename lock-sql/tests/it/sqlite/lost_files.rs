@@ -19,6 +19,10 @@ use lock_core::{
 use lock_sql::SqlBackend;
 use tempfile::TempDir;
 
+/// How often files are removed while they are opened.
+const ROUNDS: usize = 100;
+/// For how long a process writes and reads while files are removed.
+const STIRRED: Duration = Duration::from_millis(60);
 /// How long it may take until the file itself shows what was granted.
 const SAVED: Duration = Duration::from_millis(1500);
 const TTL: Duration = Duration::from_secs(30);
@@ -50,7 +54,7 @@ impl Peer {
     fn answer(&mut self) -> String {
         let line =
             self.answers.find_map(|line| Some(line.unwrap().split_once("ANSWER ")?.1.into()));
-        line.expect("the process has ended")
+        line.unwrap_or_else(|| panic!("the process has ended: {:?}", self.child.wait()))
     }
 
     /// An order to one of its stores, and the answer.
@@ -123,6 +127,10 @@ impl Client {
                 let guard = self.guards.remove(name).unwrap();
                 format!("{:?}", guard.release().await.unwrap())
             }
+            "stir" => {
+                self.stir(name, store).await;
+                "stirred".into()
+            }
             "told" => {
                 let guard = &self.guards[name];
                 let until = guard.valid_until();
@@ -141,6 +149,27 @@ impl Client {
                 }
             },
         }
+    }
+
+    /// Writes and reads at the same time for a moment, whatever comes of it.
+    async fn stir(&mut self, name: &str, store: &str) {
+        let store = self.store(store).await;
+        let key = LockKey::new("", name).unwrap();
+        let until = SystemClock::default().now() + STIRRED;
+        let writes = async {
+            while SystemClock::default().now() < until {
+                let owner = OwnerId::generate(&OsRng).unwrap();
+                let mut claim = store.claim(ClaimRequest::new(key.clone(), owner, TTL)).unwrap();
+                let _ = claim.try_acquire().await;
+                let _ = claim.release().await;
+            }
+        };
+        let reads = async {
+            while SystemClock::default().now() < until {
+                let _ = store.look(std::slice::from_ref(&key)).await;
+            }
+        };
+        tokio::join!(writes, reads);
     }
 
     async fn call(&mut self, what: &str, name: &str, store: &str) -> lock_core::Result<String> {
@@ -225,6 +254,40 @@ fn all_files_removed() {
     remove(&folder, &["", "-wal", "-shm"]);
     assert!(new.granted("take x a") > first);
     assert_eq!(old.ask("told x a"), "lost Taken in time");
+}
+
+/// What is removed one after the other may go while a connection is opened: it has the removed log then, and another one of
+/// its process the new one. That is seldom, so it is tried often.
+#[test]
+fn files_removed_while_they_are_opened() {
+    let folder = TempDir::new().unwrap();
+    let mut peers = [(); 3].map(|()| Peer::start(&folder));
+    for peer in &mut peers {
+        assert_eq!(peer.ask("open x a"), "open");
+    }
+    for round in 0..ROUNDS {
+        for (at, peer) in peers.iter_mut().enumerate() {
+            peer.order(&format!("stir of-{at} a"));
+        }
+        for _ in 0..8 {
+            std::thread::sleep(STIRRED / 10);
+            for end in ["", "-wal", "-shm"] {
+                let _ = fs::remove_file(folder.path().join(format!("locks.db{end}")));
+            }
+        }
+        for peer in &mut peers {
+            assert_eq!(peer.answer(), "stirred");
+        }
+        // Each sees what the others write.
+        let name = |at: usize| format!("x{round}-{at}");
+        for at in 0..peers.len() {
+            peers[at].granted(&format!("take {} a", name(at)));
+            for other in (0..peers.len()).filter(|other| *other != at) {
+                let answer = peers[other].ask(&format!("take {} a", name(at)));
+                assert_eq!(answer, "busy", "round {round}: {other} beside {at}");
+            }
+        }
+    }
 }
 
 /// SQLite maps the index of the log once for all connections of a process to a file, so one that is idle
