@@ -83,6 +83,13 @@ impl Member {
         self.ask("GET /health HTTP/1.0\r\n\r\n").is_some_and(|answer| answer.contains("\"true\""))
     }
 
+    /// Whether it has learned the version of the cluster: nobody can join before that.
+    pub(super) fn knows_version(&self) -> bool {
+        let answer = self.ask("GET /version HTTP/1.0\r\n\r\n");
+        answer
+            .is_some_and(|answer| answer.contains("etcdcluster") && !answer.contains("not_decided"))
+    }
+
     /// The ids of this member and of its leader.
     pub(super) fn status(&self) -> Option<(String, String)> {
         let status = self.post("/v3/maintenance/status", "{}")?;

@@ -81,6 +81,8 @@ impl Own {
         }
         for member in learners {
             if !again {
+                let first = &self.members[0];
+                first.process().ready(START_LIMIT, |_| first.knows_version()).await?;
                 self.add_learner(&self.members[member])?;
             }
             self.spawn(member)?;
