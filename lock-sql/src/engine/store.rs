@@ -90,8 +90,8 @@ pub(crate) trait Dialect: SqlDriver + Sized {
         dues: &[DueRenewal<'_>],
         limit: Duration,
     ) -> Result<Vec<RenewalOutcome>>;
-    /// After a release, which has `freed` the lock: the claim no longer waits.
-    async fn released(_: &SqlStore<Self>, _: StatementLimits, _: &OwnRow, _freed: bool) {}
+    /// After a release: the claim no longer waits. `is_free`: the lock is, and nobody was notified of it.
+    async fn released(_: &SqlStore<Self>, _: StatementLimits, _: &OwnRow, _is_free: bool) {}
     /// What an operator should know about the database.
     async fn diagnose(store: &SqlStore<Self>) -> Result<Vec<Finding>>;
     /// After a sweep.
@@ -375,8 +375,9 @@ impl<D: Dialect> SqlStore<D> {
     ) -> Result<Released> {
         let release = self.statement(StatementName::Release);
         let freed = self.free(limits, release, entry.values(entry.taken_over)).await;
-        D::released(self, limits, entry, matches!(freed, Ok(Released::Freed))).await;
-        freed
+        let is_free = matches!(freed, Ok((Released::Freed, false)));
+        D::released(self, limits, entry, is_free).await;
+        freed.map(|(released, _)| released)
     }
 
     pub(crate) async fn free_by_force(&self, name: &str, victim: &Victim) -> Result<Released> {
@@ -394,16 +395,16 @@ impl<D: Dialect> SqlStore<D> {
         let by_force = self.dialect.table().find(StatementName::ReleaseByForce);
         let statement = by_force.unwrap_or_else(|| self.statement(StatementName::Release));
         let limits = self.limits(StatementClass::Release, ADMIN_LIMIT);
-        self.free(limits, statement, values).await
+        self.free(limits, statement, values).await.map(|(released, _)| released)
     }
 
-    /// Releases a hold, and notifies a waiter if possible.
+    /// Releases a hold, and notifies a waiter if possible. Returns also whether one was.
     async fn free(
         &self,
         limits: StatementLimits,
         statement: &SqlStatement,
         values: Values<'_>,
-    ) -> Result<Released> {
+    ) -> Result<(Released, bool)> {
         let mut repeated = false;
         let loud = values.with("tell", true);
         let reply = match self.execute(limits, statement, &loud).await {
@@ -421,12 +422,14 @@ impl<D: Dialect> SqlStore<D> {
                 let what = format!("a connection to {} ended without a reply", self.at());
                 return Err(Error::new(ErrorKind::Unavailable, what).with_unknown_effect());
             }
-            return Ok(Released::AlreadyGone);
+            return Ok((Released::AlreadyGone, false));
         };
-        Ok(match self.dialect.outcome_number(row)? == D::WAS_RUNNING {
+        let released = match self.dialect.outcome_number(row)? == D::WAS_RUNNING {
             true => Released::Freed,
             false => Released::AlreadyGone,
-        })
+        };
+        // Where clients are notified, this column tells.
+        Ok((released, *row.value(1) != SqlValue::Null))
     }
 
     /// `None` if the lock is free.

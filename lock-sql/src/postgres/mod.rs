@@ -178,10 +178,10 @@ impl Dialect for PostgresServer {
         store: &SqlStore<Self>,
         limits: StatementLimits,
         entry: &OwnRow,
-        freed: bool,
+        is_free: bool,
     ) {
         let server = &store.dialect;
-        if freed {
+        if is_free {
             server.free.note(&entry.name);
         }
         let Some(waiter) = &entry.waiter else { return };
