@@ -9,7 +9,7 @@ use std::time::Duration;
 use lock_core::{Result, async_trait};
 use sqlx::Connection;
 use tokio::runtime::Handle;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::engine::table::lock_table::StatementName;
@@ -98,25 +98,25 @@ pub(super) struct FileConnection {
     closed: AtomicBool,
 }
 
-/// How often connections of this process to one file have begun to be opened: one after the other. That a process has open
-/// what is in its place says nothing about a connection if another one may have opened it since: the own log can have been
-/// removed meanwhile, and each would write to another log under the same index.
-type Openings = Mutex<u64>;
-
+/// What is opening a connection of this process to one file: one after the other. That the process has open what is in its
+/// place says nothing about a connection if another one may have opened it since: the own log can have been removed
+/// meanwhile, and each would write to another log under the same index.
+///
+/// An opening may take longer than one call lasts. Whoever comes next goes on with it, for whichever connection it is.
 #[derive(Default)]
-pub(super) struct FileSlot {
-    open: Option<OpenFile>,
-    /// The next caller goes on with what its caller has left: it may take longer than one call lasts. Unless another
-    /// connection was opened since this number of openings.
-    opening: Option<(u64, FileOpening)>,
+struct Openings(Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>);
+
+impl fmt::Debug for Openings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Openings").finish_non_exhaustive()
+    }
 }
 
-type FileOpening = Pin<Box<dyn Future<Output = Result<OpenFile, StatementFailure>> + Send>>;
-
-impl fmt::Debug for FileSlot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FileSlot").field("open", &self.open).finish_non_exhaustive()
-    }
+#[derive(Debug, Default)]
+pub(super) struct FileSlot {
+    open: Option<OpenFile>,
+    /// What comes of an opening that a caller has left.
+    opened: Option<oneshot::Receiver<Result<OpenFile, StatementFailure>>>,
 }
 
 impl FileSlot {
@@ -124,26 +124,32 @@ impl FileSlot {
         &mut self,
         connection: &FileConnection,
     ) -> Result<&mut OpenFile, StatementFailure> {
-        let Self { open, opening } = self;
-        match open {
-            Some(open) => Ok(open),
-            empty => {
-                let mut openings = connection.openings.lock().await;
-                let begun = opening.take_if(|(begun, _)| *begun == *openings);
-                let (_, under_way) = opening.insert(begun.unwrap_or_else(|| {
-                    *openings += 1;
-                    let file = Arc::clone(&connection.file);
-                    (*openings, Box::pin(file.open(connection.writes)))
-                }));
-                let opened = under_way.await;
-                *opening = None;
-                Ok(empty.insert(opened?))
+        let Self { open, opened } = self;
+        let empty = match open {
+            Some(open) => return Ok(open),
+            empty => empty,
+        };
+        let mut under_way = connection.openings.0.lock().await;
+        loop {
+            if let Some(opening) = &mut *under_way {
+                opening.await;
+                *under_way = None;
             }
+            if let Some(Ok(opened)) = opened.take().map(|mut opened| opened.try_recv()) {
+                return Ok(empty.insert(opened?));
+            }
+            let (file, writes) = (Arc::clone(&connection.file), connection.writes);
+            let (sender, receiver) = oneshot::channel();
+            *opened = Some(receiver);
+            *under_way = Some(Box::pin(async move {
+                // Nobody waits for it if the connection was closed.
+                let _ = sender.send(file.open(writes).await);
+            }));
         }
     }
 
     async fn close(&mut self) -> sqlx::Result<()> {
-        self.opening = None;
+        self.opened = None;
         match self.open.take() {
             Some(open) => open.connection.close().await,
             None => Ok(()),

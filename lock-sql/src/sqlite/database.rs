@@ -179,13 +179,10 @@ impl SqliteFile {
         &self,
         connection: &mut SqliteConnection,
     ) -> Result<(), StatementFailure> {
-        match self.ask(connection, Query::new(statements::BEGIN, Vec::new())).await {
-            Ok(_) => {
-                self.ask(connection, Query::new(statements::ROLLBACK, Vec::new())).await.map(drop)
-            }
+        match self.ask(connection, Query::new(statements::BEGIN_AND_ROLLBACK, Vec::new())).await {
             // Another client is writing; a file that is only readable is refused before that is looked at.
             Err(failure) if failure.remedy == FailureRemedy::Contended => Ok(()),
-            Err(failure) => Err(failure),
+            proved => proved.map(drop),
         }
     }
 

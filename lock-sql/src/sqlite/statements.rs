@@ -42,8 +42,8 @@ pub(crate) const NAME: &str = "sqlite";
 pub(crate) const VERSION: &str = "SELECT sqlite_version()";
 pub(crate) const JOURNAL: &str = "PRAGMA journal_mode";
 pub(crate) const WAL: &str = "PRAGMA journal_mode = WAL";
-pub(crate) const BEGIN: &str = "BEGIN IMMEDIATE";
-pub(crate) const ROLLBACK: &str = "ROLLBACK";
+/// At once: an opening that its caller has left in between would keep all others from writing.
+pub(crate) const BEGIN_AND_ROLLBACK: &str = "BEGIN IMMEDIATE; ROLLBACK";
 /// The table → what is wrong with it, or NULL.
 const TABLE: &str = "SELECT CASE \
        WHEN t.type <> 'table' THEN 'it is a ' || t.type \
