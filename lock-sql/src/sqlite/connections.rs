@@ -1,14 +1,13 @@
 //! The connections: one that writes and one that reads, each used by one statement at a time.
 
-use std::fmt;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use lock_core::{Result, async_trait};
+use lock_core::{Error, ErrorKind, Result, async_trait};
 use sqlx::Connection;
-use tokio::runtime::Handle;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{Mutex, oneshot};
 use tokio::task::JoinHandle;
 
@@ -17,7 +16,8 @@ use crate::engine::wire::connections::{Connections, StatementClass, StatementLim
 use crate::engine::wire::driver::SqlDriver as _;
 use crate::engine::wire::errors::{FailureRemedy, StatementFailure, closed};
 use crate::engine::wire::statement::{SqlStatement, StatementReply, Values};
-use crate::sqlite::database::{OpenFile, SqliteFile};
+use crate::sqlite::database::{OpenFile, Openings, SqliteFile};
+use crate::sqlite::filesystem;
 
 /// How long after a write the log is copied into the file. Together with others: each copy waits for
 /// the disk twice.
@@ -98,25 +98,11 @@ pub(super) struct FileConnection {
     closed: AtomicBool,
 }
 
-/// What is opening a connection of this process to one file: one after the other. That the process has open what is in its
-/// place says nothing about a connection if another one may have opened it since: the own log can have been removed
-/// meanwhile, and each would write to another log under the same index.
-///
-/// An opening may take longer than one call lasts. Whoever comes next goes on with it, for whichever connection it is.
-#[derive(Default)]
-struct Openings(Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>);
-
-impl fmt::Debug for Openings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Openings").finish_non_exhaustive()
-    }
-}
-
 #[derive(Debug, Default)]
 pub(super) struct FileSlot {
     open: Option<OpenFile>,
-    /// What comes of an opening that a caller has left.
-    opened: Option<oneshot::Receiver<Result<OpenFile, StatementFailure>>>,
+    /// What the next caller waits for, too: it may take longer than one call lasts.
+    opening: Option<oneshot::Receiver<Result<OpenFile, StatementFailure>>>,
 }
 
 impl FileSlot {
@@ -124,32 +110,34 @@ impl FileSlot {
         &mut self,
         connection: &FileConnection,
     ) -> Result<&mut OpenFile, StatementFailure> {
-        let Self { open, opened } = self;
-        let empty = match open {
-            Some(open) => return Ok(open),
-            empty => empty,
-        };
-        let mut under_way = connection.openings.0.lock().await;
-        loop {
-            if let Some(opening) = &mut *under_way {
-                opening.await;
-                *under_way = None;
+        self.settle();
+        let Self { open, opening } = self;
+        match open {
+            Some(open) => Ok(open),
+            empty => {
+                let begun = match opening.take() {
+                    Some(under_way) => under_way,
+                    None => connection.begin_opening()?,
+                };
+                let opened = opening.insert(begun).await;
+                *opening = None;
+                Ok(empty.insert(opened.unwrap_or_else(|_| Err(connection.not_opened()))?))
             }
-            if let Some(Ok(opened)) = opened.take().map(|mut opened| opened.try_recv()) {
-                return Ok(empty.insert(opened?));
+        }
+    }
+
+    /// Takes what an opening has come to that a caller has left. A failure may be long ago.
+    fn settle(&mut self) {
+        match self.opening.as_mut().map(oneshot::Receiver::try_recv) {
+            None | Some(Err(TryRecvError::Empty)) => {}
+            Some(ended) => {
+                self.opening = None;
+                self.open = ended.ok().and_then(Result::ok);
             }
-            let (file, writes) = (Arc::clone(&connection.file), connection.writes);
-            let (sender, receiver) = oneshot::channel();
-            *opened = Some(receiver);
-            *under_way = Some(Box::pin(async move {
-                // Nobody waits for it if the connection was closed.
-                let _ = sender.send(file.open(writes).await);
-            }));
         }
     }
 
     async fn close(&mut self) -> sqlx::Result<()> {
-        self.opened = None;
         match self.open.take() {
             Some(open) => open.connection.close().await,
             None => Ok(()),
@@ -164,7 +152,37 @@ impl FileConnection {
     }
 
     fn is_of(&self, file: &SqliteFile) -> bool {
-        self.file.target.path == file.target.path
+        let [ours, other] = [&self.file, file].map(|file| filesystem::resolved(&file.target.path));
+        ours == other
+    }
+
+    /// On a thread of its own, so that no opening stands still with a runtime and keeps the next ones waiting.
+    fn begin_opening(
+        &self,
+    ) -> Result<oneshot::Receiver<Result<OpenFile, StatementFailure>>, StatementFailure> {
+        let (file, writes) = (Arc::clone(&self.file), self.writes);
+        let openings = Arc::clone(&self.openings);
+        let (sender, receiver) = oneshot::channel();
+        let open = async move {
+            let opened = file.open(writes, &openings).await;
+            if let Err(Ok(unwanted)) = sender.send(opened) {
+                let _ = unwanted.connection.close().await;
+            }
+        };
+        let runtime = Builder::new_current_thread().enable_time().build();
+        let begun = runtime.and_then(|runtime| {
+            let name = "distlock-sql-open".to_owned();
+            std::thread::Builder::new().name(name).spawn(move || runtime.block_on(open))
+        });
+        begun.map(|_| receiver).map_err(|error| {
+            let text = format!("{}: no thread can be started: {error}", self.file.table.names.at);
+            Error::new(ErrorKind::Unavailable, text).into()
+        })
+    }
+
+    fn not_opened(&self) -> StatementFailure {
+        let text = format!("opening {} was given up", self.file.table.names.at);
+        Error::new(ErrorKind::Unavailable, text).into()
     }
 
     async fn reply(
@@ -240,7 +258,11 @@ impl FileConnection {
     /// Waits for the statement under way and closes the connection.
     async fn close(&self) -> Result<()> {
         self.closed.store(true, Ordering::Release);
-        let done = self.slot.lock().await.close().await;
+        let mut slot = self.slot.lock().await;
+        if let Some(opening) = slot.opening.take() {
+            slot.open = opening.await.ok().and_then(Result::ok);
+        }
+        let done = slot.close().await;
         done.map_err(|error| self.file.failure(error, true).into())
     }
 }
@@ -254,12 +276,11 @@ async fn close_removed(file: &SqliteFile) {
     };
     for connection in all.iter().filter(|connection| connection.is_of(file)) {
         let mut slot = connection.slot.lock().await;
-        if slot.open.as_ref().is_some_and(|open| open.files.are_current()) {
+        slot.settle();
+        if slot.open.as_ref().is_none_or(|open| open.files.are_current()) {
             continue;
         }
-        if slot.open.is_some() {
-            tracing::warn!(target: "distlock", path = %file.table.names.at, "the database file, or a file that SQLite keeps next to it (-wal, -shm), was deleted or replaced while it was in use: opening what is there now");
-        }
+        tracing::warn!(target: "distlock", path = %file.table.names.at, "the database file, or a file that SQLite keeps next to it (-wal, -shm), was deleted or replaced while it was in use: opening what is there now");
         if let Err(error) = slot.close().await {
             tracing::debug!(target: "distlock", %error, "the removed file was not closed well");
         }

@@ -13,6 +13,7 @@ use sqlx::{
     AssertSqlSafe, ConnectOptions, Connection as _, Executor, Row as _, Sqlite, SqliteConnection,
     TypeInfo, ValueRef,
 };
+use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::engine::table::creation::ensure;
@@ -65,6 +66,11 @@ pub(super) struct OpenFile {
     pub(super) files: OpenFiles,
 }
 
+/// Connections of this process to one file are opened one after the other. That the process has open what is in its place
+/// says nothing about a connection if another one may have opened it since: the own log can have been removed meanwhile,
+/// and each would write to another log under the same index.
+pub(super) type Openings = Mutex<()>;
+
 impl SqliteFile {
     pub(super) fn new(
         target: &SqliteTarget,
@@ -90,10 +96,17 @@ impl SqliteFile {
     ///
     /// A connection that writes also sets the mode of the file. One that reads must not wait for
     /// the write lock.
-    pub(super) async fn open(self: Arc<Self>, writes: bool) -> Result<OpenFile, StatementFailure> {
+    pub(super) async fn open(
+        &self,
+        writes: bool,
+        openings: &Openings,
+    ) -> Result<OpenFile, StatementFailure> {
         let until = Instant::now() + CREATION_LIMIT;
         loop {
-            match self.open_once(writes).await {
+            let turn = openings.lock().await;
+            let opened = self.open_once(writes).await;
+            drop(turn);
+            match opened {
                 Err(failure)
                     if failure.error.kind() == ErrorKind::Denied
                         && Instant::now() < until
