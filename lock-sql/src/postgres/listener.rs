@@ -224,8 +224,6 @@ impl NotificationDelivery {
     /// The next client is notified.
     fn pass_on(&self, name: &str) {
         let Some(store) = self.store.upgrade() else { return };
-        // Another client takes it.
-        store.dialect.free.take(name);
         let name = name.to_owned();
         tokio::spawn(async move {
             let client = &*store.dialect.client;
