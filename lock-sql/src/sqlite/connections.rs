@@ -102,8 +102,10 @@ pub(super) struct FileConnection {
 pub(super) struct FileSlot {
     open: Option<OpenFile>,
     /// What the next caller waits for, too: it may take longer than one call lasts.
-    opening: Option<oneshot::Receiver<Result<OpenFile, StatementFailure>>>,
+    opening: Option<FileOpening>,
 }
+
+type FileOpening = oneshot::Receiver<Result<OpenFile, StatementFailure>>;
 
 impl FileSlot {
     async fn opened(
@@ -157,9 +159,7 @@ impl FileConnection {
     }
 
     /// On a thread of its own, so that no opening stands still with a runtime and keeps the next ones waiting.
-    fn begin_opening(
-        &self,
-    ) -> Result<oneshot::Receiver<Result<OpenFile, StatementFailure>>, StatementFailure> {
+    fn begin_opening(&self) -> Result<FileOpening, StatementFailure> {
         let (file, writes) = (Arc::clone(&self.file), self.writes);
         let openings = Arc::clone(&self.openings);
         let (sender, receiver) = oneshot::channel();

@@ -42,7 +42,7 @@ pub(crate) const NAME: &str = "sqlite";
 pub(crate) const VERSION: &str = "SELECT sqlite_version()";
 pub(crate) const JOURNAL: &str = "PRAGMA journal_mode";
 pub(crate) const WAL: &str = "PRAGMA journal_mode = WAL";
-/// At once: an opening that its caller has left in between would keep all others from writing.
+/// Shows that the file can be written to, and writes nothing.
 pub(crate) const BEGIN_AND_ROLLBACK: &str = "BEGIN IMMEDIATE; ROLLBACK";
 /// The table → what is wrong with it, or NULL.
 const TABLE: &str = "SELECT CASE \

@@ -16,9 +16,6 @@ use crate::{at, job};
 /// Nothing was violated, but too little was put to the test.
 const VOID: i32 = 2;
 
-/// How the lines begin that say what has failed.
-const MARKS: [&str; 2] = ["void: ", "violated: "];
-
 /// Of these lines, as many are said again at the end.
 const MOST_TOLD: usize = 8;
 
@@ -36,14 +33,11 @@ impl Soaked {
             return Vec::new();
         }
         let last = self.shown.rsplit("soak: seed ").next().unwrap_or_default();
-        let told = |line: &&str| MARKS.iter().any(|mark| line.starts_with(mark));
-        let told =
-            last.lines().filter(told).take(MOST_TOLD).map(|line| format!("the soak: {line}"));
-        let told: Vec<_> = told.collect();
-        if told.is_empty() {
-            vec![format!("the soak ended with status {}", self.status)]
-        } else {
-            told
+        let failures = last.lines().filter(|line| tells_failure(line)).take(MOST_TOLD);
+        let told: Vec<_> = failures.map(|line| format!("the soak: {line}")).collect();
+        match &told[..] {
+            [] => vec![format!("the soak ended with status {}", self.status)],
+            _ => told,
         }
     }
 }
@@ -114,6 +108,10 @@ fn judged(mut play: impl FnMut(&[&str]) -> io::Result<(i32, String)>) -> io::Res
     Ok(Soaked { status, shown })
 }
 
+fn tells_failure(line: &str) -> bool {
+    ["void: ", "violated: "].iter().any(|mark| line.starts_with(mark))
+}
+
 /// What is said of each set-up stands in the report.
 fn summary(said: &str) -> String {
     let mut is_of_all = false;
@@ -121,7 +119,7 @@ fn summary(said: &str) -> String {
         is_of_all = (is_of_all || line.starts_with("== all set-ups")) && !line.is_empty();
         is_of_all
             || line.starts_with("soak: seed ")
-            || MARKS.iter().any(|mark| line.starts_with(mark))
+            || tells_failure(line)
             || (line.starts_with("soak: ") && line.contains(" faults, "))
     };
     said.lines().filter(is_shown).map(|line| format!("{line}\n")).collect()
