@@ -41,7 +41,7 @@ pub(crate) struct RunArgs {
     /// Only libraries whose name begins like this, such as `distlock`
     #[arg(long)]
     pub(crate) library: Option<String>,
-    /// How long each case is measured; 10 by default, and 0.5 with `--short`
+    /// How long each case is measured; 10 by default, and 0.2 with `--short`
     #[arg(long, value_parser = seconds)]
     pub(crate) seconds: Option<f64>,
     /// As little as shows that everything works, with all stores at the same time: no figures

@@ -67,7 +67,7 @@ fn time_left(elapsed: Duration, done: usize, all: usize) -> String {
 }
 
 pub(crate) async fn run(args: RunArgs) -> Done {
-    let seconds = args.seconds.unwrap_or(if args.short { 0.5 } else { 10.0 });
+    let seconds = args.seconds.unwrap_or(if args.short { 0.2 } else { 10.0 });
     let plan = if args.short { Plan::short } else { Plan::full };
     let wanted = Wanted {
         parts: all_or(args.part),

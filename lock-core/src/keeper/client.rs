@@ -207,6 +207,9 @@ pub(crate) const STANDSTILL_GRACE: Duration = Duration::from_millis(250);
 /// store keeps silent, and a thousand waiters would all ask it meanwhile.
 const MOST: (u32, Duration) = (8, Duration::from_secs(1));
 
+/// So many pauses a look is put off at the most: with a thousand waiters, each wakes about once a second, and not twenty times.
+const MOST_PAUSES: u32 = 16;
+
 /// The looks of waiters that have heard nothing from a store that pushes.
 #[derive(Debug, Default)]
 pub(crate) struct SilentStore {
@@ -225,15 +228,15 @@ struct Silence {
 }
 
 impl SilentStore {
-    /// Whether another one may be made at `now`; if so, it is counted.
-    pub(super) fn may_begin(&self, now: ClockInstant) -> bool {
+    /// By how many pauses another one is put off at `now`: the more were asked for, the more. With none, it may be made.
+    pub(super) fn pauses_before(&self, now: ClockInstant) -> u32 {
         let (most, within) = MOST;
         let mut silence = self.silence.lock();
         if silence.since.is_none_or(|since| now.since(since) >= within) {
             silence.since = Some(now);
             self.unanswered.store(0, Relaxed);
         }
-        self.unanswered.fetch_add(1, Relaxed) < most
+        (self.unanswered.fetch_add(1, Relaxed) / most).min(MOST_PAUSES)
     }
 
     /// The store has answered.
@@ -266,15 +269,18 @@ mod tests {
         let looks = SilentStore::default();
         let (most, within) = MOST;
         let at = |ms: u64| ClockInstant::from_nanos(ms * 1_000_000);
-        let made = (0..1_000).filter(|ms| looks.may_begin(at(*ms))).count();
-        assert_eq!(made, most as usize);
+        let pauses: Vec<_> = (0..1_000).map(|ms| looks.pauses_before(at(ms))).collect();
+        assert_eq!(pauses.iter().filter(|pauses| **pauses == 0).count(), most as usize);
+        // Who comes later is put off for longer, within a limit.
+        assert!(pauses.is_sorted());
+        assert_eq!((pauses[most as usize], pauses[999]), (1, MOST_PAUSES));
         // Nobody is kept from asking for ever.
         let later = 1 + u64::try_from(within.as_millis()).unwrap();
-        assert!(looks.may_begin(at(later)));
+        assert_eq!(looks.pauses_before(at(later)), 0);
         // A store that answers is asked by all.
         let all_ask = |ms| {
             looks.answered();
-            looks.may_begin(at(ms))
+            looks.pauses_before(at(ms)) == 0
         };
         assert!((later..later + 900).all(all_ask));
     }

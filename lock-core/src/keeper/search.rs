@@ -358,12 +358,13 @@ impl Acquisition<'_> {
                 return self.refused();
             }
             if now >= self.search.pace.look_at {
-                if self.client.capabilities.wake == Wake::Poll
-                    || self.client.silent_store.may_begin(now)
-                {
+                let is_pushed = self.client.capabilities.wake != Wake::Poll;
+                let pauses =
+                    if is_pushed { self.client.silent_store.pauses_before(now) } else { 0 };
+                if pauses == 0 {
                     return SearchStep::Look;
                 }
-                self.search.pace.look_at = now + schedule::a_moment(&self.client);
+                self.search.pace.look_at = now + schedule::a_moment(&self.client) * pauses;
             }
             if now >= self.search.place.renew_at {
                 match self.renew_place().await {

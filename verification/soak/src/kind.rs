@@ -48,13 +48,14 @@ impl Kind {
     }
 
     /// How often each fault strikes in a phase, so that all set-ups take about as long: a file has few rows,
-    /// and etcd and ZooKeeper have the longest ttl.
+    /// and etcd and ZooKeeper have the longest ttl, and elections.
     pub(crate) fn hits(self, asked: usize) -> usize {
         let eighths = match self {
-            Self::Sqlite => 24,
+            Self::Sqlite => 26,
+            Self::Mariadb => 9,
             Self::Redlock3 | Self::Redlock5 => 7,
             Self::Etcd1 | Self::Zookeeper1 => 6,
-            Self::Etcd3 | Self::Zookeeper3 => 5,
+            Self::Etcd3 | Self::Zookeeper3 => 4,
             _ => 8,
         };
         (asked * eighths).div_ceil(8)

@@ -44,10 +44,13 @@ impl Soaked {
 
 /// The report goes to `$DISTLOCK_SOAK_OUT`, or else to a temporary folder, which is kept if something failed.
 pub(crate) fn soak(options: &[&str]) -> io::Result<Soaked> {
-    // The program that was built with the tests will do: most of the work is that of the servers.
+    // The program that was built with the tests will do: most of the work is that of the servers. In another profile, all that it
+    // depends on would be built once more.
     let mut cargo = Command::new("cargo");
     cargo.args([
         "build",
+        "--profile",
+        "test",
         "--locked",
         "--quiet",
         "--workspace",

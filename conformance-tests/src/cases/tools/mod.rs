@@ -20,10 +20,11 @@ use lock_core::{
 };
 use serde_json::Value;
 use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
 
 use crate::Fault;
 use crate::context::cancel::{Cut, blocked_runtime};
-use crate::context::{Cx, Link, busy, granted};
+use crate::context::{Cx, Link, busy, could_look, granted};
 use crate::runner::check::{Check, Explain, Stop, ensure, ensure_exactly, fail};
 
 /// The largest number of awaits that is tried.
@@ -481,12 +482,16 @@ pub(crate) async fn take_for(
 
 /// A guard of this lock, which must be free.
 pub(crate) async fn got(lock: &Lock) -> Check<LockGuard> {
+    let begun = Instant::now();
     match lock.try_acquire().await? {
         Some(guard) => Ok(guard),
-        None => fail!(
-            "{:?} should be free, but try_acquire says that another client holds it",
-            lock.key().name()
-        ),
+        None => {
+            could_look(begun)?;
+            fail!(
+                "{:?} should be free, but try_acquire says that another client holds it",
+                lock.key().name()
+            )
+        }
     }
 }
 
