@@ -10,26 +10,25 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// Marks the processes of one run: all of them inherit it.
-const MARK: &str = "DISTLOCK_SOAK_TEST";
 const SOON: Duration = Duration::from_secs(180);
 
+/// Each run has a session of its own, by which all that it starts is found. A server may overwrite its environment.
 struct Run {
     child: Child,
-    mark: String,
     folder: TempDir,
 }
 
 impl Run {
     /// A run of an hour, whose workers and servers have started.
-    fn start(name: &str) -> Self {
+    fn start() -> Self {
         let folder = TempDir::new().unwrap();
-        let mark = format!("{MARK}={name}-{}", std::process::id());
-        let mut command = Command::new(env!("CARGO_BIN_EXE_distlock-soak"));
+        // It becomes the program: the process stays the same.
+        let mut command = Command::new("setsid");
+        command.arg(env!("CARGO_BIN_EXE_distlock-soak"));
         command.args(["--setup", "sqlite,redis", "--hours", "1", "--out"]).arg(folder.path());
-        command.env(MARK, &mark[MARK.len() + 1..]).env("TMPDIR", folder.path());
+        command.env("TMPDIR", folder.path());
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let run = Self { child, mark, folder };
+        let run = Self { child, folder };
         run.until("a server and the workers of both set-ups run", |all| {
             let count = |name| all.iter().filter(|it| it.as_str() == name).count();
             count("redis-server") > 0 && count("distlock-soak") > 6
@@ -50,14 +49,17 @@ impl Run {
         }
     }
 
+    /// The names of all processes of its session.
     fn processes(&self) -> Vec<String> {
-        let has_mark = |path: &std::path::Path| {
-            let environment = std::fs::read(path.join("environ")).unwrap_or_default();
-            environment.split(|byte| *byte == 0).any(|it| it == self.mark.as_bytes())
-        };
+        let session = self.child.id().to_string();
         let folders = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
-        let names = folders.filter(|path| has_mark(path)).filter_map(|path| {
-            Some(std::fs::read_to_string(path.join("comm")).ok()?.trim().to_owned())
+        let names = folders.filter_map(|path| {
+            let stat = std::fs::read_to_string(path.join("stat")).ok()?;
+            let (_, rest) = stat.split_once('(')?;
+            let (name, fields) = rest.rsplit_once(')')?;
+            let fields: Vec<_> = fields.split_whitespace().collect();
+            let is_running = fields.first().is_some_and(|state| *state != "Z");
+            (is_running && fields.get(3) == Some(&session.as_str())).then(|| name.to_owned())
         });
         names.collect()
     }
@@ -87,10 +89,10 @@ impl Drop for Run {
 
 #[test]
 fn ctrl_c_ends_all_workers_and_servers() {
-    Run::start("int").ends_on(Signal::INT, 130);
+    Run::start().ends_on(Signal::INT, 130);
 }
 
 #[test]
 fn sigterm_ends_all_workers_and_servers() {
-    Run::start("term").ends_on(Signal::TERM, 143);
+    Run::start().ends_on(Signal::TERM, 143);
 }
