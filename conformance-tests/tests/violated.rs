@@ -24,6 +24,8 @@ const WORDS: &[&str] = &[
     "two guards of one lock",
     "tokens granted are",
     "does not rise",
+    "granted a lock that is held",
+    "two holders",
 ];
 
 /// The memory store, but for how it makes a claim.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use distlock::sql::fence::{admit_token, create_table};
 use distlock::{ErrorKind, FencingToken, LockKey, Locks};
+use lock_testkit::assert_exactly;
 use lock_testkit::networked::Networked;
 use sqlx::{AssertSqlSafe, Executor, Pool, Row};
 use tokio::task::JoinSet;
@@ -100,7 +101,7 @@ macro_rules! data_in {
                 }
                 let row = tx.fetch_one("SELECT n, fence FROM counter").await.unwrap();
                 let (n, fence): (i64, i64) = (row.get(0), row.get(1));
-                assert!(fence < token.as_i64(), "violated: {token} is admitted after {fence}");
+                assert_exactly!(fence < token.as_i64(), "{token} is admitted after {fence}");
                 sleep(pauses[1]).await;
                 let write = format!("UPDATE counter SET n = {}, fence = {token}", n + 1);
                 tx.execute(sqlx::raw_sql(AssertSqlSafe(write))).await.unwrap();
@@ -132,7 +133,7 @@ macro_rules! data_in {
             let before = counted(data).await.0;
             assert!(count(data, &key, next.token().unwrap(), Pauses::default()).await);
             let was_admitted = count(data, &key, token, Pauses::default()).await;
-            assert!(!was_admitted, "violated: {} admits a holder that was overtaken", store.name);
+            assert_exactly!(!was_admitted, "{} admits a holder that was overtaken", store.name);
             assert_eq!(counted(data).await.0, before + 1);
         }
 
@@ -146,7 +147,7 @@ macro_rules! data_in {
             let admitted: i64 = contenders.join_all().await.into_iter().sum();
             assert!(operator.try_join_next().is_none(), "the operator has failed");
             let counted = counted(data).await.0 - before;
-            assert_eq!(counted, admitted, "violated: an update is lost, by {}", store.name);
+            assert_exactly!(counted == admitted, "an update is lost, by {}", store.name);
             println!("{}: {admitted} of {} were admitted", store.name, CONTENDERS * ROUNDS);
         }
 

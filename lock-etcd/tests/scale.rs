@@ -89,7 +89,7 @@ async fn cost_of_a_hand_over(waiters: usize) -> f64 {
         let fence = guard.token().unwrap();
         guard.release().await.unwrap();
         guard = soon("the next one", grants.recv()).await.unwrap();
-        assert!(guard.token().unwrap() > fence);
+        lock_testkit::assert_exactly!(guard.token().unwrap() > fence, "a fence falls: {guard:?}");
     }
     let spent = received(&cluster) - before;
     tasks.iter().for_each(tokio::task::JoinHandle::abort);

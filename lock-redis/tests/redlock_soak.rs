@@ -95,8 +95,11 @@ async fn soak(seconds: u64, goal: u64) {
 fn judge(mut turns: Vec<Turn>, start: u64, seconds: u64, goal: u64) {
     turns.sort_by_key(|turn| turn.got);
     for pair in turns.windows(2) {
-        assert!(pair[1].fence > pair[0].fence, "violated: the fence does not rise: {pair:?}");
-        assert!(pair[1].got >= pair[0].gave, "violated: two holders: {pair:?}");
+        lock_testkit::assert_exactly!(
+            pair[1].fence > pair[0].fence,
+            "the fence does not rise: {pair:?}"
+        );
+        lock_testkit::assert_exactly!(pair[1].got >= pair[0].gave, "two holders: {pair:?}");
     }
     let end = start + seconds * 1_000_000_000;
     let mut longest = 0;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use conformance_tests::server::{Port, Proxy};
 use lock_core::{Clock, ClockInstant, ErrorKind, LockBackend, LockGuard, Locks, SystemClock};
 use lock_redis::{SentinelBackend, connect_sentinel};
+use lock_testkit::assert_exactly;
 use lock_testkit::servers::{
     RedisGroup, RedisServer, follow, has_replicas, member, order, sentinel,
 };
@@ -71,8 +72,8 @@ impl History {
     fn begins(&self, fence: u64, until: ClockInstant) {
         let now = SystemClock::default().now();
         let mut last = self.last.lock();
-        assert!(last.believes.is_none_or(|other| other <= now), "two holders");
-        assert!(last.fence < fence, "the fence falls from {} to {fence}", last.fence);
+        assert_exactly!(last.believes.is_none_or(|other| other <= now), "two holders");
+        assert_exactly!(last.fence < fence, "the fence falls from {} to {fence}", last.fence);
         *last = LastHold { fence, believes: Some(until) };
         self.holds.fetch_add(1, SeqCst);
     }
@@ -158,7 +159,7 @@ async fn a_client_that_trusts_follows_a_failover_at_once() {
     group.fail_over().await.unwrap();
     group.successor(0).await.unwrap();
     let second = acquired(&locks, "lock").await.token().unwrap();
-    assert!(second > first, "{second} after {first}");
+    assert_exactly!(second > first, "{second} after {first}");
 }
 
 /// Three servers, and the links between them. Sentinels of the test's own name to each side who its master is.
@@ -228,7 +229,7 @@ async fn with_trust_a_grant_that_the_new_master_has_not_received_is_given_again(
     split.takes_a_replica().await;
     let new = split.client(1, "lock_failover=trust").await;
     let second = acquired(&new, "lock").await;
-    assert!(second.token().unwrap() > guard.token().unwrap());
+    assert_exactly!(second.token().unwrap() > guard.token().unwrap(), "a fence falls: {second:?}");
     assert!(SystemClock::default().now() < guard.valid_until(), "it was lost before");
 }
 
@@ -247,8 +248,8 @@ async fn a_master_that_is_cut_off_stops_before_the_new_one_begins() {
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.is_retryable() && error.to_string().contains("of the old one"), "{error}");
     let second = acquired(&new, "lock").await;
-    assert!(held.valid_until() <= SystemClock::default().now(), "two holders");
-    assert!(second.token().unwrap() > first);
+    assert_exactly!(held.valid_until() <= SystemClock::default().now(), "two holders");
+    assert_exactly!(second.token().unwrap() > first, "a fence falls: {second:?}");
     // The old one has no replicas any more.
     let error = old.named("other").unwrap().try_acquire().await.unwrap_err();
     assert!(error.is_retryable() && error.to_string().contains("NOREPLICAS"), "{error}");
@@ -302,7 +303,7 @@ async fn of_two_masters_the_one_with_a_majority_grants_locks() {
     assert!(held.check().await.is_ok(), "the old one has a majority");
     split.takes_a_replica().await;
     let second = acquired(&locks(connected(&url).await), "lock").await;
-    assert!(held.valid_until() <= SystemClock::default().now(), "two holders");
+    assert_exactly!(held.valid_until() <= SystemClock::default().now(), "two holders");
     drop(second);
 }
 

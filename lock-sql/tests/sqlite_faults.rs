@@ -129,7 +129,10 @@ async fn a_dropped_table_ends_the_hold_and_is_made_anew() {
     let second = guard.renew().await.unwrap_err();
     assert!(matches!(second.kind(), ErrorKind::Lost(_)), "{second}");
     let next = locks.named("x").unwrap().try_acquire().await.unwrap().unwrap();
-    assert!(next.token().unwrap() > fence, "the wall clock carries the fence");
+    lock_testkit::assert_exactly!(
+        next.token().unwrap() > fence,
+        "the wall clock carries the fence"
+    );
 }
 
 #[tokio::test]

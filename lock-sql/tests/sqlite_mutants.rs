@@ -33,7 +33,9 @@ async fn removed_log() -> Result<(), String> {
     let newcomer = Command::new(std::env::current_exe().unwrap()).env(NEWCOMER, url).status();
     match newcomer.unwrap().code() {
         Some(0) => Ok(()),
-        Some(1) => Err("a lock is granted again after its log was removed: two holders".into()),
+        Some(1) => {
+            Err("violated: two holders: a lock is granted again after its log was removed".into())
+        }
         other => panic!("the newcomer ended with {other:?}"),
     }
 }

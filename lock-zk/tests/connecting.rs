@@ -310,7 +310,7 @@ async fn a_used_up_queue_is_refused_and_begins_again() {
         holder.release().await.unwrap();
         holder = claim(&ours, "lock", true);
         let fence = granted(&mut *holder).await.get();
-        assert!(fence > last);
+        lock_testkit::assert_exactly!(fence > last, "{fence} after {last}");
         last = fence;
     }
     let mut late = claim(&other, "lock", true);

@@ -77,7 +77,10 @@ async fn a_cut_at_any_point_of_a_hand_over_loses_no_turn() {
             let planned = early.unwrap_or_else(|| Planned::cut(&proxy, k, after_request));
             holder.release().await.unwrap();
             let guard = waiter.await.unwrap().unwrap();
-            assert!(guard.token().unwrap() > fence);
+            lock_testkit::assert_exactly!(
+                guard.token().unwrap() > fence,
+                "a fence falls: {guard:?}"
+            );
             planned.wait(&proxy).await;
             assert!(is_held(guard.state()), "{:?}", guard.state());
             assert_eq!(children(&plain, &name).await.len(), 1, "one node, and not two");
@@ -179,7 +182,7 @@ async fn a_reconnect_keeps_a_session_that_watches_much() {
             .expect("the next one is woken")
             .unwrap()
             .unwrap();
-        assert!(head.token().unwrap() > fence);
+        lock_testkit::assert_exactly!(head.token().unwrap() > fence, "a fence falls: {head:?}");
     }
     for guard in &guards {
         assert!(guard.token().is_ok(), "{:?}", guard.state());

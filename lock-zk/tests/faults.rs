@@ -9,6 +9,7 @@ use std::time::Duration;
 use common::{SLACK, children, connect, locks, plain, until};
 use conformance_tests::server::Proxy;
 use lock_core::Locks;
+use lock_testkit::assert_exactly;
 use lock_testkit::servers::ZooKeeper;
 
 /// An ensemble, a client of all its servers, and a session that outlasts an election.
@@ -60,7 +61,7 @@ async fn a_killed_leader_loses_no_place_in_the_queue() {
         let next = tokio::time::timeout(SLACK * 2, serving.recv()).await.unwrap().unwrap();
         let (n, guard) = (next.0, next.1.unwrap());
         assert!(turn >= 4 || n == turn, "{n} was served in turn {turn}");
-        assert!(guard.token().unwrap() > last);
+        assert_exactly!(guard.token().unwrap() > last, "a fence falls: {guard:?}");
         last = guard.token().unwrap();
         guard.release().await.unwrap();
     }
@@ -98,10 +99,13 @@ async fn a_rolling_restart_costs_neither_hold_nor_place() {
         until("a renewal is answered", SLACK * 8, async || holder.renew().await.is_ok()).await;
     }
     assert_eq!(holder.token().unwrap(), fence);
-    assert!(!waiter.is_finished(), "the waiter was granted a lock that is held");
+    if waiter.is_finished() {
+        let granted = waiter.await.unwrap().unwrap();
+        panic!("violated: two holders: the waiter was granted a lock that is held: {granted:?}");
+    }
     assert_eq!(children(&plain(&servers).await, "lock").await, queue);
     holder.release().await.unwrap();
     let next = tokio::time::timeout(SLACK * 2, waiter).await.unwrap().unwrap().unwrap();
-    assert!(next.token().unwrap() > fence);
+    assert_exactly!(next.token().unwrap() > fence, "a fence falls: {next:?}");
     next.release().await.unwrap();
 }

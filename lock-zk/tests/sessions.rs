@@ -84,7 +84,7 @@ async fn fences_are_counted_from_the_clock_or_not() {
     for name in ["one", "two", "one"] {
         let mut holder = claim(&ours, name, true);
         let fence = granted(&mut *holder).await.get();
-        assert!(fence > last, "{fence} came after {last}");
+        lock_testkit::assert_exactly!(fence > last, "{fence} came after {last}");
         last = fence;
         let key = LockKey::new("", name).unwrap();
         let shown = ours.inspect(&key).await.unwrap().unwrap().holder.unwrap();
@@ -273,7 +273,10 @@ async fn after_an_expiry_the_next_claim_has_a_new_session() {
     assert_eq!(held.renew().await.unwrap(), Renewal::Lost);
     assert!(matches!(guard.state(), LockState::Lost(_)));
     let mut next = claim(&ours, "held", true);
-    assert!(acquired(&mut *next).await > fence);
+    lock_testkit::assert_exactly!(
+        acquired(&mut *next).await > fence,
+        "a fence falls below {fence}"
+    );
     held.release().await.unwrap();
     assert!(matches!(next.check().await.unwrap(), Renewal::Alive { .. }), "not of the new holder");
     next.release().await.unwrap();

@@ -24,7 +24,7 @@ pub(crate) fn works(store: &Store) {
     assert!(leader.ends_with(0).contains(" stops\n"));
     let (mut leader, second) = next_leader(&mut replicas, TTL);
     assert!(now().since(told) < TTL / 2, "handed over after {:?}", now().since(told));
-    assert!(second > first, "{second} after {first}");
+    lock_testkit::assert_exactly!(second > first, "{second} after {first}");
 
     leader.kill();
     let (mut leader, third) = next_leader(&mut replicas, TTL * 2);

@@ -31,9 +31,12 @@ impl Ledger {
         let mut slots = self.0.lock().unwrap();
         let (is_held, last) = slots.entry(permit.slot()).or_default();
         let token = Some(permit.token().unwrap());
-        assert!(!*is_held && token > *last, "slot {} has two holders", permit.slot());
+        assert!(!*is_held && token > *last, "violated: slot {} has two holders", permit.slot());
         (*is_held, *last) = (true, token);
-        assert!(slots.values().filter(|(is_held, _)| *is_held).count() <= most);
+        assert!(
+            slots.values().filter(|(is_held, _)| *is_held).count() <= most,
+            "violated: more than {most} permits"
+        );
     }
 
     fn give_back(&self, slot: u32) {

@@ -41,7 +41,7 @@ async fn a_lock_is_taken_refused_handed_over_and_released() {
         let token = first.token().unwrap();
         assert_eq!(first.release().await.unwrap(), Released::Freed);
         let second = waiter.await.unwrap().unwrap();
-        assert!(second.token().unwrap() > token);
+        assert!(second.token().unwrap() > token, "violated: a fence falls");
         drop(second);
         assert!(b.named("x").unwrap().acquire_timeout(SECOND).await.is_ok());
         a.close(SECOND).await.unwrap();

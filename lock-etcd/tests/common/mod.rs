@@ -58,6 +58,19 @@ macro_rules! must {
 #[allow(unused_imports, reason = "each test target uses a part of it")]
 pub(crate) use must;
 
+/// As [`must`], of two holders and of fences: never excused.
+#[allow(unused_macros, reason = "each test target uses a part of it")]
+macro_rules! must_exactly {
+    ($holds:expr $(,)?) => {
+        $crate::common::must!($holds, "violated: {}", stringify!($holds))
+    };
+    ($holds:expr, $($what:tt)+) => {
+        $crate::common::must!($holds, "violated: {}", format_args!($($what)+))
+    };
+}
+#[allow(unused_imports, reason = "each test target uses a part of it")]
+pub(crate) use must_exactly;
+
 /// As `assert_eq!`, of what a lock must do.
 #[allow(unused_macros, reason = "each test target uses a part of it")]
 macro_rules! must_eq {

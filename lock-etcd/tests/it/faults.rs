@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use conformance_tests::server::Proxy;
 use lock_core::{ErrorKind, LockGuard, LockState, Locks, Result};
+use lock_testkit::assert_exactly;
 use lock_testkit::servers::EtcdCluster;
 use tokio::task::JoinHandle;
 
@@ -75,7 +76,7 @@ async fn holds_through<F: Future<Output = ()>>(
         Err(_) => soon("the hand-over", waiting).await,
     };
     let next = next.unwrap().unwrap();
-    assert!(next.token().unwrap() > fence);
+    assert_exactly!(next.token().unwrap() > fence, "a fence falls: {next:?}");
 }
 
 /// The lock is held, so whoever waits for it waits.
@@ -162,7 +163,7 @@ async fn a_holder_outlives_a_rolling_restart() {
     assert_eq!(guard.token().unwrap(), fence);
     let _ = guard.release().await;
     let next = soon("the hand-over", waiting).await.unwrap().unwrap();
-    assert!(next.token().unwrap() > fence);
+    assert_exactly!(next.token().unwrap() > fence, "a fence falls: {next:?}");
 }
 
 /// At the same time, since most of it is waiting.
@@ -196,7 +197,11 @@ async fn a_client_of_a_member_that_is_cut_off_loses_before_the_next_one_gets() {
     tokio::time::sleep(Duration::from_millis(200)).await;
     cluster.cut_off(member).unwrap();
     let next = soon("the next holder", waiting).await.unwrap().unwrap();
-    assert!(matches!(guard.state(), LockState::Lost(_)), "two guards hold: {:?}", guard.state());
+    assert_exactly!(
+        matches!(guard.state(), LockState::Lost(_)),
+        "two guards hold: {:?}",
+        guard.state()
+    );
     drop(next);
 }
 
@@ -244,10 +249,13 @@ async fn a_lost_answer_at_every_step_of_a_wait_leaves_nothing() {
         })
         .await;
         tokio::time::sleep(Duration::from_millis(100)).await;
-        assert!(!waiting.is_finished(), "step {step}: granted a lock that is held");
+        if waiting.is_finished() {
+            let granted = waiting.await.unwrap().unwrap();
+            panic!("violated: two holders: step {step}: granted a lock that is held: {granted:?}");
+        }
         holder.release().await.unwrap();
         let guard = pushed("the hand-over", waiting).await.unwrap().unwrap();
-        assert!(guard.token().unwrap() > fence, "step {step}");
+        assert_exactly!(guard.token().unwrap() > fence, "step {step}: a fence falls");
         let _ = guard.renew().await;
         let _ = guard.release().await;
         proxy.pass();

@@ -150,7 +150,7 @@ async fn ours_and_theirs_are_served_in_order() {
     second.unlock().await;
     soon("the third hears of it", third.changed()).await.unwrap();
     let fence = granted(&mut *third).await;
-    assert!(fence > last_fence);
+    lock_testkit::assert_exactly!(fence > last_fence, "{fence} after {last_fence}");
     last_fence = fence;
     busy(&mut *fifth).await;
     third.release().await.unwrap();

@@ -47,6 +47,6 @@ async fn a_full_database_ends_no_hold() {
 
     other.make_room().await;
     let next = b.named("held").unwrap().try_acquire().await.unwrap().expect("it is free");
-    assert!(next.token().unwrap() > fence);
+    lock_testkit::assert_exactly!(next.token().unwrap() > fence, "a fence falls: {next:?}");
     next.release().await.unwrap();
 }

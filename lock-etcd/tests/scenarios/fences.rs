@@ -12,7 +12,8 @@ use lock_testkit::servers::EtcdCluster;
 
 use crate::common::client::Client;
 use crate::common::{
-    backend, busy, claim, granted, keys, must, must_eq, one, plain, proxied, request, soon,
+    backend, busy, claim, granted, keys, must, must_eq, must_exactly, one, plain, proxied, request,
+    soon,
 };
 
 /// µs since 1970, which fences of other stores are about.
@@ -72,7 +73,7 @@ pub(crate) async fn fences_are_above_those_of_other_stores() {
         tokio::time::sleep(Duration::from_millis(200)).await;
         let backend = backend(&cluster).await;
         let fence = hold(&backend).await.get();
-        must!(fence > before, "round {round}: {fence} after {before} elsewhere");
+        must_exactly!(fence > before, "round {round}: {fence} after {before} elsewhere");
         must!(fence <= clock() + 1000, "round {round}: {fence} is ahead of the clock");
     }
 }
@@ -88,7 +89,7 @@ pub(crate) async fn fences_rise_over_clients() {
         let fresh = backend(&cluster).await;
         for backend in [&fresh, &a, &b] {
             let fence = hold(backend).await;
-            must!(fence > last, "round {round}: {fence} after {last}");
+            must_exactly!(fence > last, "round {round}: {fence} after {last}");
             last = fence;
         }
     }
@@ -100,7 +101,7 @@ pub(crate) async fn fences_rise_over_clients() {
     }
     let mut fences = soon("all of them", tries.join_all()).await;
     fences.sort_unstable();
-    must!(fences[0] > last && fences.windows(2).all(|two| two[0] < two[1]), "{fences:?}");
+    must_exactly!(fences[0] > last && fences.windows(2).all(|two| two[0] < two[1]), "{fences:?}");
 }
 
 /// A raise refuses the entries of all clients that do not know of it yet. If each of them raised the
@@ -114,7 +115,7 @@ pub(crate) async fn a_base_in_use_is_not_raised_again() {
     let raised = base_of(&other, "").await.unwrap() + 1;
     tokio::time::sleep(Duration::from_millis(200)).await;
     other.put("distlock-fence:", &raised.to_string()).await;
-    must!(hold(&a).await > fence);
+    must_exactly!(hold(&a).await > fence);
     must_eq!(base_of(&other, "").await, Some(raised), "it is in use, and was raised again");
 }
 
@@ -140,7 +141,7 @@ pub(crate) async fn a_hold_keeps_its_fence_when_the_base_is_lifted() {
     must!(matches!(attached.renew().await.unwrap(), Renewal::Alive { .. }));
     must_eq!(attached.release().await.unwrap(), Released::Freed);
     let mut next = claim(&a, "lock", false);
-    must!(granted(&mut *next).await > fence);
+    must_exactly!(granted(&mut *next).await > fence);
 }
 
 /// The cluster is wiped, and so is the base. A client that has known it, and one that has not, each
@@ -161,7 +162,7 @@ pub(crate) async fn a_wiped_cluster_gives_no_lower_fence() {
         let order = if known_first { [&a, &b, &a] } else { [&b, &a, &b] };
         for backend in order {
             let fence = hold(backend).await;
-            must!(fence > last, "{fence} after {last}, known first: {known_first}");
+            must_exactly!(fence > last, "{fence} after {last}, known first: {known_first}");
             last = fence;
         }
     }
@@ -187,7 +188,7 @@ pub(crate) async fn a_restored_snapshot_gives_no_lower_fence() {
         let order = if known_first { [&a, &b, &a] } else { [&b, &a, &b] };
         for backend in order {
             let fence = hold(backend).await;
-            must!(fence > last, "{fence} after {last}, known first: {known_first}");
+            must_exactly!(fence > last, "{fence} after {last}, known first: {known_first}");
             last = fence;
         }
     }
@@ -206,7 +207,7 @@ pub(crate) async fn who_missed_the_last_fences_gives_no_lower_one() {
     restored(&cluster, &[]).await;
     for backend in [&c, &a] {
         let fence = hold(backend).await;
-        must!(fence > last, "{fence} after {last}");
+        must_exactly!(fence > last, "{fence} after {last}");
         last = fence;
     }
 }
@@ -223,7 +224,7 @@ pub(crate) async fn a_fence_that_was_found_is_not_below_earlier_ones() {
     proxy.inject(Fault::LoseNextReply).await.unwrap();
     let fence = hold(&a).await;
     assert_eq!(proxy.struck(), Some(1), "an answer was lost");
-    must!(fence > last, "{fence} after {last}");
+    must_exactly!(fence > last, "{fence} after {last}");
 }
 
 /// A lease had a lock when the snapshot was taken, and is a spare one by now. After the restore it
@@ -276,15 +277,15 @@ pub(crate) async fn a_base_that_was_tampered_with_lowers_no_fence() {
     let first = hold(&a).await;
     other.delete("distlock-fence:").await;
     let second = hold(&a).await;
-    must!(second > first);
+    must_exactly!(second > first);
     other.put("distlock-fence:", "1000").await;
     let third = hold(&a).await;
-    must!(third > second);
+    must_exactly!(third > second);
     other.put("distlock-fence:", "much").await;
     let error = claim(&a, "lock", false).try_acquire().await.unwrap_err();
     must!(error.to_string().contains("distlock-fence:"), "{error}");
     other.delete("distlock-fence:").await;
-    must!(hold(&a).await > third);
+    must_exactly!(hold(&a).await > third);
 }
 
 /// As Go clients count.

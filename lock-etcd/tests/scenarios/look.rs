@@ -6,8 +6,8 @@ use lock_core::{Attempt, FencingToken, LockBackend, LockKey, Seen};
 use lock_etcd::EtcdBackend;
 
 use crate::common::{
-    LONG, backend, busy, claim, granted, keys, must, must_eq, one, plain, request, soon,
-    starting_at, three,
+    LONG, backend, busy, claim, granted, keys, must, must_eq, must_exactly, one, plain, request,
+    soon, starting_at, three,
 };
 
 async fn look(backend: &EtcdBackend, name: &str) -> Seen {
@@ -118,9 +118,12 @@ pub(crate) async fn a_floor_lies_between_the_fences() {
         }
         for client in [&a, &b, &fresh] {
             let floor = floor_of(client, "lock").await;
-            must!(floor >= last, "round {round}: the floor is {floor} after {last}");
+            must_exactly!(floor >= last, "round {round}: the floor is {floor} after {last}");
             last = hold(if round == 6 { &fresh } else { &a }).await;
-            must!(last > floor, "round {round}: {last} was given, and the floor was {floor}");
+            must_exactly!(
+                last > floor,
+                "round {round}: {last} was given, and the floor was {floor}"
+            );
         }
     }
 }
@@ -141,7 +144,7 @@ pub(crate) async fn a_lease_that_ends_frees_the_lock_for_a_look() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     });
-    must!(floor(&seen.await) >= fence);
+    must_exactly!(floor(&seen.await) >= fence);
 }
 
 /// Go programs and `etcdctl` stand in the same queue. A queue below ours belongs to another lock.
@@ -153,7 +156,7 @@ pub(crate) async fn a_look_shows_others_in_the_queue() {
     let lease = other.lease_grant(60).await;
     let below = format!("lock/b/{lease:x}");
     other.put_with(&below, "", lease).await;
-    must!(floor_of(&backend, "lock").await >= before);
+    must_exactly!(floor_of(&backend, "lock").await >= before);
     let key = format!("lock/{lease:x}");
     other.put_with(&key, "a secret", lease).await;
     let mut waiter = claim(&backend, "lock", true);
@@ -166,7 +169,7 @@ pub(crate) async fn a_look_shows_others_in_the_queue() {
     let fence = granted(&mut *waiter).await;
     must_eq!(seen, held_by(fence));
     waiter.release().await.unwrap();
-    must!(floor_of(&backend, "lock").await >= fence);
+    must_exactly!(floor_of(&backend, "lock").await >= fence);
 }
 
 /// Fences that count from 0 have such a floor, too.
@@ -177,8 +180,8 @@ pub(crate) async fn a_floor_of_bare_revisions_is_one() {
     let other = plain(&cluster, 0);
     let fence = hold(&backend).await;
     let floor = floor_of(&backend, "lock").await;
-    must!(floor >= fence && i64::try_from(floor.get()).unwrap() == other.revision().await);
-    must!(hold(&backend).await > floor);
+    must_exactly!(floor >= fence && i64::try_from(floor.get()).unwrap() == other.revision().await);
+    must_exactly!(hold(&backend).await > floor);
 }
 
 /// A copy of the store has a lower base and a lower revision. The floor is not below what this client was given, and
@@ -199,10 +202,10 @@ pub(crate) async fn a_restored_snapshot_lowers_no_floor() {
         soon("a new connection", async { while client.ping().await.is_err() {} }).await;
     }
     let floor = floor_of(&a, "lock").await;
-    must!(floor >= last, "the floor is {floor} after {last}");
+    must_exactly!(floor >= last, "the floor is {floor} after {last}");
     for client in [&b, &a] {
         let fence = next_fence(client).await;
-        must!(fence > floor, "{fence} was given, and the floor was {floor}");
+        must_exactly!(fence > floor, "{fence} was given, and the floor was {floor}");
     }
 }
 
@@ -237,7 +240,10 @@ pub(crate) async fn a_look_does_not_believe_a_member_that_is_cut_off() {
     let mut holder = b.claim(request("lock", LONG)).unwrap();
     granted(&mut *holder).await;
     let seen = try_look(&a, "lock").await;
-    must!(!matches!(seen, Ok(Seen::Free { .. })), "the lock is held, and a look shows {seen:?}");
+    must_exactly!(
+        !matches!(seen, Ok(Seen::Free { .. })),
+        "the lock is held, and a look shows {seen:?}"
+    );
 }
 
 /// What has been answered through one member is seen through another one at once.
@@ -255,7 +261,7 @@ pub(crate) async fn a_look_through_another_member_sees_each_grant() {
         must_eq!(look(b, "lock").await, held_by(fence), "round {round}");
         holder.release().await.unwrap();
         let floor = floor_of(b, "lock").await;
-        must!(floor >= fence, "round {round}: the floor is {floor} after {fence}");
+        must_exactly!(floor >= fence, "round {round}: the floor is {floor} after {fence}");
     }
     must_eq!(keys(&plain(&cluster, 0), "lock/").await, [], "a look leaves nothing");
 }

@@ -31,7 +31,8 @@ use conformance_tests::server::Cut;
 use lock_core::{LockAdmin, LockKey, Released};
 
 use crate::common::{
-    backend, busy, claim, granted, keys, must, must_eq, one, plain, proxied, quiet, told, watches,
+    backend, busy, claim, granted, keys, must, must_eq, must_exactly, one, plain, proxied, quiet,
+    told, watches,
 };
 
 /// A waiter whose own lease was revoked must not take the lock for its own when the one before it
@@ -120,7 +121,7 @@ pub(crate) async fn a_foreign_queue_below_ours_blocks_nobody() {
         let mut refused = claim(&b, "a", false);
         busy(&mut *refused).await;
         holder.release().await.unwrap();
-        must!(granted(&mut *second).await > fence);
+        must_exactly!(granted(&mut *second).await > fence);
         must_eq!(second.release().await.unwrap(), Released::Freed);
     }
     must_eq!(keys(&other, "a/").await.len(), 1, "only the foreign place is left");

@@ -8,8 +8,8 @@ use lock_core::{Attempt, Claim, LockBackend, Released};
 use lock_etcd::EtcdBackend;
 
 use crate::common::{
-    LONG, backend, busy, claim, granted, keys, must, must_eq, one, plain, quiet, request, soon,
-    told, watches,
+    LONG, backend, busy, claim, granted, keys, must, must_eq, must_exactly, one, plain, quiet,
+    request, soon, told, watches,
 };
 
 /// A holder, and a waiter of the same client behind it.
@@ -39,7 +39,7 @@ pub(crate) async fn a_release_hands_the_lock_to_the_next() {
     busy(&mut *third).await;
     told("the holder has gone", &mut *second).await;
     let next = granted(&mut *second).await;
-    must!(next > fence);
+    must_exactly!(next > fence);
     must_eq!(granted(&mut *second).await, next, "found again");
     // One that gives up passes nothing on.
     let mut fourth = claim(&backend, "lock", true);
@@ -132,7 +132,7 @@ pub(crate) async fn a_holder_in_a_long_queue_tells_the_next_of_another_client() 
     let place = other.all("lock/").await.remove(0);
     assert!(place.written > place.created, "the next one was not told");
     let next = granted(&mut *second).await;
-    must!(next > fence);
+    must_exactly!(next > fence);
     busy(&mut *third).await;
     // The other client has no list, and the one behind its last claim is not its own.
     must_eq!(second.release().await.unwrap(), Released::Freed);

@@ -204,9 +204,12 @@ async fn hammer(server: &RedisServer, limit: Duration, disturb: impl Future<Outp
                 let Ok(guard) = lock.acquire_timeout(Duration::from_secs(15)).await else {
                     continue;
                 };
-                assert!(!inside.swap(true, SeqCst), "violated: two holders at once");
+                lock_testkit::assert_exactly!(!inside.swap(true, SeqCst), "two holders at once");
                 let fence = guard.token().unwrap().get();
-                assert!(last.swap(fence, SeqCst) < fence, "violated: a fence went back");
+                lock_testkit::assert_exactly!(
+                    last.swap(fence, SeqCst) < fence,
+                    "a fence went back"
+                );
                 tokio::task::yield_now().await;
                 assert!(inside.swap(false, SeqCst));
                 rounds.fetch_add(1, SeqCst);
@@ -273,7 +276,10 @@ async fn a_flushed_server_is_noticed_and_fences_still_rise() {
         .await
         .unwrap()
         .expect("nobody knows the old holder");
-    assert!(next.token().unwrap() > before, "the clock carries the fence over the flush");
+    lock_testkit::assert_exactly!(
+        next.token().unwrap() > before,
+        "the clock carries the fence over the flush"
+    );
     // The old holder hears of it at its next renewal.
     assert_eq!(guard.lost().wait().await, LostReason::Taken);
     assert_eq!(guard.token().unwrap_err().kind(), ErrorKind::Lost(LostReason::Taken));

@@ -296,7 +296,7 @@ async fn an_uncontended_cycle_costs_two_requests() {
         let mut claim = claim(&backend, &format!("n{n}"), ttl, true);
         match claim.try_acquire().await.unwrap() {
             Attempt::Granted { token, .. } => {
-                assert!(token.get() > last);
+                lock_testkit::assert_exactly!(token.get() > last, "{token} after {last}");
                 last = token.get();
             }
             other => panic!("{other:?}"),

@@ -34,7 +34,7 @@ async fn is_refused(locks: &Locks, guard: &LockGuard, reason: &str) {
     assert!(is_refusal(&tried, reason), "{tried:?}");
     // Where only writes are refused, a server can say that a lock is held.
     match locks.named("held").unwrap().try_acquire().await {
-        Ok(taken) => assert!(taken.is_none(), "it is held"),
+        Ok(taken) => lock_testkit::assert_exactly!(taken.is_none(), "two holders: {taken:?}"),
         Err(error) => assert!(is_refusal(&error, reason), "{error:?}"),
     }
 }
@@ -42,11 +42,12 @@ async fn is_refused(locks: &Locks, guard: &LockGuard, reason: &str) {
 /// The hold has outlived it, and the next one has the greater fence.
 async fn goes_on(locks: &Locks, guard: LockGuard) {
     until("a renewal", LIMIT, async || guard.renew().await.is_ok()).await;
-    assert!(locks.named("held").unwrap().try_acquire().await.unwrap().is_none(), "it is held");
+    let taken = locks.named("held").unwrap().try_acquire().await.unwrap();
+    lock_testkit::assert_exactly!(taken.is_none(), "two holders: {taken:?}");
     let fence = guard.token().unwrap();
     guard.release().await.unwrap();
     let next = locks.named("held").unwrap().try_acquire().await.unwrap().expect("it was released");
-    assert!(next.token().unwrap() > fence);
+    lock_testkit::assert_exactly!(next.token().unwrap() > fence, "a fence falls: {next:?}");
 }
 
 async fn snapshot(plain: &mut MultiplexedConnection, status: &str) {

@@ -7,6 +7,7 @@ use crate::redlock_common::scenarios::{self, acquire};
 use crate::redlock_common::{Masters, claim, granted};
 use conformance_tests::server::Proxy;
 use lock_core::{ErrorKind, LockBackend, Locks};
+use lock_testkit::assert_exactly;
 use lock_testkit::servers::Data;
 use tokio::time::{Instant, sleep};
 
@@ -145,7 +146,7 @@ async fn when_all_nodes_were_restarted_an_operator_lets_them_vote_again() {
     sleep(Duration::from_millis(1200)).await;
     backend.recover().await.unwrap();
     let next = granted(&mut *claim(&backend, "lock", Duration::from_secs(1))).await;
-    assert!(next > fence, "{next} after {fence}");
+    assert_exactly!(next > fence, "{next} after {fence}");
 }
 
 /// All nodes are restarted with their data: the clients that are there, and new ones, go on without an
@@ -174,7 +175,7 @@ async fn when_all_nodes_were_restarted_the_quorum_votes_again() {
         }
     }
     let next = nothing_is_granted_before(&newcomer, restarted + Duration::from_secs(3)).await;
-    assert!(next > fence && next > ahead, "{next} after {fence} and {ahead}");
+    assert_exactly!(next > fence && next > ahead, "{next} after {fence} and {ahead}");
     let mut other = claim(&backend, "other", Duration::from_secs(1));
     assert!(granted(&mut *other).await > ahead);
 }
@@ -237,7 +238,7 @@ async fn a_flush_of_all_nodes_grants_nothing_too_early_and_the_fences_rise() {
     let flushed = Instant::now();
     let other = masters.client("&lock_max_ttl=2s").await.unwrap();
     let next = nothing_is_granted_before(&other, flushed + Duration::from_secs(2)).await;
-    assert!(next > fence, "{next} after {fence}");
+    assert_exactly!(next > fence, "{next} after {fence}");
 }
 
 /// A client that has seen the quorum vote is not made to believe that it is new.
@@ -251,7 +252,7 @@ async fn a_client_that_knows_the_quorum_sees_the_loss_of_everything() {
     }
     let lost = Instant::now();
     let next = nothing_is_granted_before(&backend, lost + Duration::from_secs(2)).await;
-    assert!(next > fence, "{next} after {fence}");
+    assert_exactly!(next > fence, "{next} after {fence}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

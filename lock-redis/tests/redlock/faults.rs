@@ -8,6 +8,7 @@ use crate::redlock_common::scenarios::{self, acquire};
 use crate::redlock_common::{Masters, claim, granted, request, scenarios_hold};
 use lock_core::{Attempt, ErrorKind, LockBackend, Locks};
 use lock_redis::RedlockBackend;
+use lock_testkit::assert_exactly;
 use redis::Value;
 use tokio::time::{Instant, sleep};
 
@@ -36,7 +37,7 @@ async fn a_minority_that_is_down_or_frozen_costs_nothing() {
         let begin = Instant::now();
         for _ in 0..20 {
             let next = acquire(&locks, "a", Duration::from_secs(5)).await;
-            assert!(next > last, "{disturb}: {next} after {last}");
+            assert_exactly!(next > last, "{disturb}: {next} after {last}");
             last = next;
         }
         assert!(begin.elapsed() < Duration::from_secs(5), "{disturb}: {:?}", begin.elapsed());
@@ -169,7 +170,7 @@ async fn flushed_scripts_and_killed_connections_are_made_good() {
             }
         }
         let token = Some(acquire(&locks, "lock", Duration::from_secs(5)).await);
-        assert!(token > last);
+        assert_exactly!(token > last, "{token:?} after {last:?}");
         last = token;
     }
     assert!(killed >= 3, "{killed} connections were killed");

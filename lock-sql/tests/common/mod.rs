@@ -76,9 +76,15 @@ impl Hammer {
                             continue;
                         }
                     };
-                    assert!(!inside.swap(true, SeqCst), "violated: two holders at once");
+                    lock_testkit::assert_exactly!(
+                        !inside.swap(true, SeqCst),
+                        "two holders at once"
+                    );
                     let fence = guard.token().unwrap().get();
-                    assert!(last.swap(fence, SeqCst) < fence, "violated: a fence went back");
+                    lock_testkit::assert_exactly!(
+                        last.swap(fence, SeqCst) < fence,
+                        "a fence went back"
+                    );
                     tokio::task::yield_now().await;
                     assert!(inside.swap(false, SeqCst));
                     rounds.fetch_add(1, SeqCst);

@@ -138,7 +138,10 @@ macro_rules! checks {
                 }
             });
             tokio::time::sleep(Duration::from_millis(2500)).await;
-            assert!(!taken.is_finished(), "violated: it was taken away between check and commit");
+            lock_testkit::assert_exactly!(
+                !taken.is_finished(),
+                "it was taken away between check and commit"
+            );
             tx.commit().await.unwrap();
             let taken = tokio::time::timeout(LONG, taken).await.unwrap().unwrap();
             assert_eq!(taken, Released::Freed);
@@ -350,7 +353,7 @@ mod sqlite {
         admit_token(&mut old, &key("a"), token(10)).await.unwrap();
         admitted(&pool, "a", 11).await.unwrap();
         let written = old.execute("UPDATE data SET n = 10").await;
-        assert!(written.is_err(), "violated: a holder that was overtaken has written");
+        lock_testkit::assert_exactly!(written.is_err(), "a holder that was overtaken has written");
         drop(old);
         let mut next = pool.begin().await.unwrap();
         assert_eq!(data(&mut next).await, (0, 0));

@@ -18,6 +18,18 @@
     reason = "an error says what is missing or broken, and makes the test fail"
 )]
 
+/// As `assert!`, of two holders and of fences. `./test.sh` knows it by its first word, and excuses it by no slow machine and no
+/// later pass.
+#[macro_export]
+macro_rules! assert_exactly {
+    ($holds:expr, $($seen:tt)+) => {{
+        let holds: bool = $holds;
+        if !holds {
+            ::std::panic!("violated: {}", ::std::format_args!($($seen)+));
+        }
+    }};
+}
+
 pub mod certificates;
 pub mod fuzz;
 pub mod golden;

@@ -53,10 +53,13 @@ fn never_excused(status: i32, text: &str) -> Option<String> {
     if status > 128 {
         return Some(format!("it ended by signal {}", status - 128));
     }
+    // Before it, an assert, an `expect` or a scene of a store may say what they are.
     let is_violated = |line: &str| {
-        let unwrapped = line.split_once("on an `Err` value: ").map(|(_, value)| value);
-        line.trim_start_matches(' ').starts_with("violated: ")
-            || unwrapped.is_some_and(|it| it.trim_start_matches('"').starts_with("violated: "))
+        let line = line.trim_start_matches(' ');
+        let marks = ["` failed: ", "on an `Err` value: "];
+        let wrapped = marks.iter().filter_map(|mark| line.split_once(mark)).map(|(_, what)| what);
+        let mut whats = wrapped.chain([line, line.strip_prefix("seen: ").unwrap_or_default()]);
+        whats.any(|what| what.trim_start_matches('"').starts_with("violated: "))
     };
     if status != 0 && text.lines().any(is_violated) {
         return Some("two holders, a falling fence or a panic".to_owned());
@@ -129,6 +132,9 @@ mod tests {
         for value in ["\"violated: x\"", "violated: x"] {
             let unwrapped = format!("called `Result::unwrap()` on an `Err` value: {value}\n{LATE}");
             assert_eq!(failed(101, &unwrapped), holders);
+        }
+        for said in ["seen: violated: x", "assertion `left == right` failed: violated: x"] {
+            assert_eq!(failed(101, &format!("{said}\n{LATE}")), holders);
         }
         let survived = "y: SURVIVED c03_x: z\nx: not judged: z\nmutants: 6 of 7 killed\n";
         assert_eq!(failed(1, survived), "what is wrong survived: y");

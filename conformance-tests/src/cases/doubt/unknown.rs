@@ -10,7 +10,7 @@ use crate::cases::tools::{
 use crate::context::cancel::drop_after;
 use crate::context::{Cx, busy, granted};
 use crate::runner::case::cases;
-use crate::runner::check::{Check, ensure, fail};
+use crate::runner::check::{Check, ensure, ensure_exactly, fail};
 
 cases! {
     c02_many_lost_answers_make_one_entry [Faults]
@@ -66,7 +66,8 @@ async fn c02_many_lost_answers_make_one_entry(cx: Cx) -> Check {
         let after = format!("{fault:?} of three tries and two releases");
         give_up(&cx, &mut *claim, &other, "lock", &after).await?;
         let next = cx.fence_if_free(&other, "lock").await?;
-        ensure!(next.is_some_and(|next| next > token), "after {token} the next token is {next:?}");
+        ensure!(next.is_some(), "after {fault:?} the lock is not free");
+        ensure_exactly!(next > Some(token), "the token does not rise: {next:?} after {token}");
         let mut doubtful = patient(&cx, &link, "lock")?;
         link.inject(fault).await?;
         let _ = doubtful.try_acquire().await;
@@ -169,7 +170,8 @@ async fn c07_a_forced_release_can_be_repeated(cx: Cx) -> Check {
     let mut taken_away = async |what: &str| {
         admin.force_release(&key, &Victim::Anybody).await?;
         let next = cx.fence_if_free(&other, "lock").await?;
-        ensure!(next > last, "after {what} and its repetition the token is {next:?}");
+        ensure!(next.is_some(), "after {what} and its repetition the lock is not free");
+        ensure_exactly!(next > last, "the token does not rise: {next:?} after {last:?}");
         last = next;
         Check::Ok(())
     };

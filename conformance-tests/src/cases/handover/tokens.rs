@@ -85,7 +85,8 @@ async fn c01_attaching_uses_the_owner_again(cx: Cx) -> Check {
     }
     attached.release().await.explain("releasing an attached lock")?;
     let next = cx.fence_if_free(&other, "lock").await?;
-    ensure!(next.is_some_and(|next| next > fence), "after the release the next token is {next:?}");
+    ensure!(next.is_some(), "after the release the lock is not free");
+    ensure_exactly!(next > Some(fence), "the token does not rise: {next:?} after {fence}");
     Ok(())
 }
 

@@ -81,5 +81,5 @@ async fn recover_lets_a_quorum_vote_that_waits_for_a_person() {
     recover(&["--yes", "--wait", "20s"]).is(0).printing("every node that responds votes\n");
     assert!(now().since(begun) > Duration::from_secs(2), "{:?}", now().since(begun));
     let next: u64 = run(&url).is(0).stdout.trim().parse().unwrap();
-    assert!(next > fence, "{next} after {fence}");
+    lock_testkit::assert_exactly!(next > fence, "{next} after {fence}");
 }

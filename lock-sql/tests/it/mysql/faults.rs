@@ -222,7 +222,10 @@ async fn a_table_that_is_emptied_or_dropped_under_the_holder() {
     for sql in ["TRUNCATE distlock", "DELETE FROM distlock", "DROP TABLE distlock"] {
         let guard = one.named("x").unwrap().ttl(TTL).acquire().await.unwrap();
         let fence = guard.token().unwrap().get();
-        assert!(fence > last, "the clock carries the fence over a loss of the table");
+        lock_testkit::assert_exactly!(
+            fence > last,
+            "the clock carries the fence over a loss of the table"
+        );
         run(&admin, sql).await;
         let next = two.named("x").unwrap().try_acquire().await.unwrap().expect("it is free");
         last = next.token().unwrap().get();

@@ -245,7 +245,7 @@ async fn a_truncated_or_dropped_table_is_a_loss_and_fences_rise() {
         assert_eq!(held.renew().await.unwrap(), Renewal::Lost, "{sql}");
         assert_eq!(held.release().await.unwrap(), Released::AlreadyGone, "{sql}");
         let mut next = claim(&client, "x", TTL, true);
-        assert!(granted(&mut *next).await > token, "{sql}");
+        lock_testkit::assert_exactly!(granted(&mut *next).await > token, "a fence falls: {sql}");
         next.release().await.unwrap();
     }
 }

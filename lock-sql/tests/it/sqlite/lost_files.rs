@@ -337,7 +337,7 @@ fn waiters_from_before_and_after_a_removed_index() {
     if other < one {
         std::mem::swap(&mut one, &mut other);
     }
-    assert!(one.1 <= other.0, "two holders: {one:?} {other:?}");
+    lock_testkit::assert_exactly!(one.1 <= other.0, "two holders: {one:?} {other:?}");
     for peer in peers {
         peer.join().unwrap();
     }
