@@ -200,7 +200,7 @@ impl LockAdmin for WrongBackend {
                     self.right.claim(request)?.release().await?;
                 }
             }
-            Bug::ForceLetsPast => self.side.forced(&key, None),
+            Bug::ForceLetsPast | Bug::ForcedHandOverWithoutTtl => self.side.forced(&key, None),
             Bug::ForceKeepsFence if !waiting.is_empty() => {
                 let holder = below.inspect(&key).await?.and_then(|info| info.holder);
                 self.side.forced(&key, holder.and_then(|holder| holder.fence));

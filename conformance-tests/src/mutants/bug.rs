@@ -454,6 +454,10 @@ mutants! {
     [Queued FenceOf32Bits] fence_of_32_bits "counts the fence in 32 bits" => c16_blocks_rise_over_releases;
     [Queued TurnIsNotRenewed] turn_is_not_renewed "renews the place of a waiter at its turn, and not its lock"
         => c04_a_hand_over_has_its_full_ttl;
+    [Queued ForcedHandOverWithoutTtl] forced_hand_over_without_ttl "hands over a lock that was taken away with the rest of the place's lease"
+        => c04_a_hand_over_has_its_full_ttl;
+    [Queued AnswersNameAWaiter] answers_name_a_waiter "names the first that waits as the holder"
+        => c15_a_busy_answer_names_the_true_holder;
     [Queued TurnIsNotSeen] turn_is_not_seen "looks only for a place when a waiter is checked"
         => c13_a_waiter_that_declines_passes_it_on;
     [Queued DeclineIsNotSeen] decline_is_not_seen "says of a waiter that declines the lock that it had nothing"

@@ -118,8 +118,15 @@ impl WrongClaim {
             Bug::ExpiresEarly => {
                 self.right = self.other(|request| request.ttl = ttl / 2)?;
             }
-            Bug::DeadWaitersStay | Bug::HandOverWithoutTtl => {
+            Bug::DeadWaitersStay | Bug::HandOverWithoutTtl | Bug::ForcedHandOverWithoutTtl => {
                 let attempt = self.right.try_acquire().await?;
+                let is_granted = matches!(attempt, Attempt::Granted { .. });
+                let is_right = self.bug == Bug::ForcedHandOverWithoutTtl
+                    && !self.side.was_forced(&self.request.key);
+                if is_granted && is_right {
+                    self.right = self.other(|request| request.ttl = ttl)?;
+                    self.right.renew().await?;
+                }
                 if self.request.wait && matches!(attempt, Attempt::Busy { .. }) {
                     let stays = if self.bug == Bug::DeadWaitersStay { FOR_EVER } else { ttl / 4 };
                     // The place is recreated: the entry in the true store keeps its first ttl.
@@ -225,6 +232,7 @@ impl Claim for WrongClaim {
                     Bug::ValidityFromReply => valid_for.map(|d| d + self.since(start)),
                     Bug::ExpiresEarly
                     | Bug::HandOverWithoutTtl
+                    | Bug::ForcedHandOverWithoutTtl
                     | Bug::NeverExpires
                     | Bug::ExpiresLate => Some(self.request.ttl),
                     Bug::PromisesLittle => valid_for.map(|d| d / 4),
@@ -288,7 +296,9 @@ impl Claim for WrongClaim {
                 Ok(Renewal::Alive {
                     valid_for: match self.bug {
                         Bug::ValidityFromReply => valid_for.map(|d| d + self.since(start)),
-                        Bug::ExpiresEarly | Bug::HandOverWithoutTtl => Some(ttl),
+                        Bug::ExpiresEarly
+                        | Bug::HandOverWithoutTtl
+                        | Bug::ForcedHandOverWithoutTtl => Some(ttl),
                         _ => valid_for.map(|d| d.min(ttl)),
                     },
                 })

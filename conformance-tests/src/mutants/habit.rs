@@ -203,6 +203,14 @@ impl HabitClaim {
         self.bug == Bug::FewAreRenewed && place.is_some_and(|place| place >= FEW)
     }
 
+    /// The first claim of this client that waits for the same lock.
+    fn waits_beside(&self) -> Option<ClaimRequest> {
+        let is_another = |other: &&ClaimRequest| {
+            other.key == self.request.key && other.owner != self.request.owner
+        };
+        locked(&self.shared).waiting.iter().find(is_another).cloned()
+    }
+
     fn holder(&self) -> impl Future<Output = Result<Option<OwnerId>>> + Send + 'static {
         holder_of(Arc::clone(&self.store), self.request.key.clone())
     }
@@ -250,6 +258,12 @@ impl Claim for HabitClaim {
                 }
                 if self.bug == Bug::HintOfZeroLater && self.past.looks > 1 {
                     busy.retry_after = Some(Duration::ZERO);
+                }
+                if self.bug == Bug::AnswersNameAWaiter
+                    && let Some(holder) = &mut busy.holder
+                    && let Some(waiter) = self.waits_beside()
+                {
+                    (holder.owner, holder.label) = (Some(waiter.owner), waiter.label);
                 }
                 if self.bug == Bug::HandedLabelIsOldInAnswers
                     && let Some(holder) = &mut busy.holder

@@ -37,6 +37,8 @@ pub(crate) struct Summary {
     mutants: Vec<(usize, usize)>,
     /// Tests, and programs without their stores.
     pub(crate) judged_again: usize,
+    /// Cases for which an answer came too late, and which their program has run once more when no other ran.
+    once_more: usize,
 }
 
 impl Summary {
@@ -48,6 +50,9 @@ impl Summary {
             }
             if line.starts_with("as expected: ") {
                 self.compared += 1;
+            }
+            if line.starts_with("once more: ") {
+                self.once_more += 1;
             }
             if let Some(numbers) = line.strip_prefix("test result: ") {
                 let number = |part: usize| numbers.split(' ').nth(part)?.parse().ok();
@@ -87,6 +92,7 @@ impl Summary {
         let [passed, failed, skipped] = self.tests;
         let again = self.judged_again;
         text += &format!("judged again: {again} (of at most {MOST_JUDGED_AGAIN}); {before}\n");
+        text += &format!("cases that were run once more by their program: {}\n", self.once_more);
         text + &format!(
             "tests: {passed} passed, {failed} failed beside others, {skipped} skipped\n"
         )
@@ -180,13 +186,14 @@ mod tests {
 
     #[test]
     fn a_run_that_has_tested_everything_has_no_failure() {
-        let mut summary = summary(&[SUITE, MUTANTS, "repeated: c01_x: y\n", SUITE]);
+        let mut summary =
+            summary(&[SUITE, MUTANTS, "repeated: c01_x: y\nonce more: c01_y: z\n", SUITE]);
         summary.read_soak("x\nrepeated: soak: redis\nsoak: 9 faults, 8 grants\n");
         summary.judged_again = MOST_JUDGED_AGAIN;
         assert_eq!(summary.failures(), Vec::<String>::new());
         let text = "redis-one: 3 ran, 2 ignored\nmutants: 7 of 7 killed\nrepeated: c01_x: y\n\
                     redis-one: 3 ran, 2 ignored\nrepeated: soak: redis\nsoak: 9 faults, 8 grants\n\
-                    ignored, and why:\n      2 no queue\njudged again: 12 (of at most 12); before: 3\n\
+                    ignored, and why:\n      2 no queue\njudged again: 12 (of at most 12); before: 3\ncases that were run once more by their program: 1\n\
                     tests: 6 passed, 0 failed beside others, 4 skipped\n";
         assert_eq!(summary.text("before: 3"), text);
     }

@@ -10,7 +10,7 @@ use crate::cases::tools::{
 };
 use crate::context::{Cx, Link};
 use crate::runner::case::cases;
-use crate::runner::check::{Check, Explain, ensure, fail};
+use crate::runner::check::{Check, Demanded, Explain, ensure, fail};
 
 cases! {
     l04_a_deadline_is_kept []
@@ -261,7 +261,7 @@ async fn c12_acquire_gives_a_silent_store_up(cx: Cx) -> Check {
 async fn s06_busy_is_not_an_error(cx: Cx) -> Check {
     let (holder, locks) = (cx.locks().await?, cx.locks().await?);
     let guard = take(&cx, &holder, "lock").await?;
-    let answer = locks.named("lock")?.try_acquire().await.explain("try_acquire on a held lock")?;
+    let answer = locks.named("lock")?.try_acquire().await.demanded("try_acquire on a held lock")?;
     if answer.is_some() {
         return cx.not_alone("lock", 2, "two guards of one lock");
     }

@@ -10,7 +10,7 @@ use crate::Fault;
 use crate::cases::tools::{admin, free_within, holds, queues, soon};
 use crate::context::{Cx, busy, granted};
 use crate::runner::case::cases;
-use crate::runner::check::{Check, Explain, ensure, ensure_exactly, fail};
+use crate::runner::check::{Check, Demanded, ensure, ensure_exactly, fail};
 
 cases! {
     c03_of_many_tries_on_an_ended_lease_one_is_granted [Lease]
@@ -156,7 +156,7 @@ async fn c04_a_place_is_kept_as_long_as_each_look_says(cx: Cx) -> Check {
             place = longer;
         }
         cx.sleep_until((start + place).minus(margin)).await;
-        let answer = waiter.check().await.explain("a check of a place")?;
+        let answer = waiter.check().await.demanded("a check of a place")?;
         ensure_exactly!(
             answer != Renewal::Lost || cx.now() >= start + place,
             "look {look} promised the place for {place:?}, and a check {:?} after it says {answer:?}",

@@ -107,7 +107,7 @@ async fn s05_a_hold_and_a_wait_go_on_after_a_restart(cx: Cx) -> Check {
 
 async fn s05_a_lock_that_was_taken_is_seen_by_renew(cx: Cx) -> Check {
     let guard = take_for(&cx, &cx.locks().await?, "lock", cx.long_ttl()).await?;
-    guard.renew().await.explain("a renewal in time")?;
+    guard.renew().await.demanded("a renewal in time")?;
     cx.store().break_hold(&cx.key("lock")?).await?;
     let reason = lost_reason(guard.renew().await, "renew")?;
     let state = guard.state();
@@ -219,7 +219,7 @@ async fn l04_a_closed_client_refuses_every_lock(cx: Cx) -> Check {
             soon(&cx, cx.ttl() + cx.slack(), "another close", locks.close(cx.ttl())).await?;
         ensure!(again.is_ok(), "a client that is closed already cannot be closed: {again:?}");
     }
-    guard.check().await.explain("the lock of another client, after a client was closed")?;
+    guard.check().await.demanded("the lock of another client, after a client was closed")?;
     guard.release().await?;
     Ok(())
 }

@@ -7,7 +7,7 @@ use crate::context::Cx;
 use crate::context::child::{Order, Process, Reply};
 use crate::context::history::{History, HoldRecord};
 use crate::runner::case::cases;
-use crate::runner::check::{Check, Explain, ensure, ensure_exactly, fail};
+use crate::runner::check::{Check, Demanded, Explain, ensure, ensure_exactly, fail};
 
 cases! {
     s01_processes_exclude_each_other [Processes]
@@ -216,7 +216,7 @@ async fn s05_a_stopped_process_finds_the_loss_first(cx: Cx) -> Check {
         other => fail!("the release of a process that was stopped was answered {other:?}"),
     }
     cx.sleep(cx.ttl()).await;
-    guard.check().await.explain("the next holder, after the stopped process went on")?;
+    guard.check().await.demanded("the next holder, after the stopped process went on")?;
     guard.release().await?;
     Ok(())
 }

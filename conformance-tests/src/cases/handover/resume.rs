@@ -12,7 +12,7 @@ use crate::cases::tools::detached::{Detached, is_alive, is_final, made};
 use crate::cases::tools::{edited, free_soon, holds, kept_until, still_held, take_for};
 use crate::context::{Cx, granted};
 use crate::runner::case::cases;
-use crate::runner::check::{Check, Explain, ensure, fail};
+use crate::runner::check::{Check, Demanded, ensure, fail};
 
 cases! {
     c14_a_greater_fence_is_not_believed [Detach]
@@ -55,7 +55,7 @@ cases! {
 
 /// A refused claim releases nothing, and its answer says so.
 async fn frees_nothing(claim: &mut dyn Claim, what: &str) -> Check {
-    let released = claim.release().await.explain("releasing a claim that was refused")?;
+    let released = claim.release().await.demanded("releasing a claim that was refused")?;
     ensure!(
         released == Released::AlreadyGone,
         "{what} was refused, and its release is {released:?}"
@@ -311,7 +311,7 @@ async fn c14_an_edited_text_gives_no_guard(cx: Cx) -> Check {
         }
         still_held(&cx, &other, "lock", &what).await?;
     }
-    let renewed = lock.renew(&token).await.explain("renewing with the true token")?;
+    let renewed = lock.renew(&token).await.demanded("renewing with the true token")?;
     ensure!(renewed.fence == fence, "the true token has the fence {}", renewed.fence);
     let released = lock.release(token).await?;
     ensure!(released == Released::Freed, "a release with the true token is {released:?}");

@@ -9,7 +9,7 @@ use crate::cases::tools::{
 use crate::context::Cx;
 use crate::context::cancel::Cut;
 use crate::runner::case::cases;
-use crate::runner::check::{Check, Explain, Stop, ensure, ensure_exactly};
+use crate::runner::check::{Check, Demanded, Explain, Stop, ensure, ensure_exactly};
 
 cases! {
     c01_attaching_uses_the_owner_again [Detach]
@@ -80,10 +80,10 @@ async fn c01_attaching_uses_the_owner_again(cx: Cx) -> Check {
     ensure!(attached.token()? == fence, "attaching changed the token to {}", attached.token()?);
     for _ in 0..4 {
         cx.sleep(cx.ttl() / 2).await;
-        attached.renew().await.explain("renewing an attached lock in time")?;
+        attached.renew().await.demanded("renewing an attached lock in time")?;
         still_held(&cx, &other, "lock", "while an attached lock was renewed").await?;
     }
-    attached.release().await.explain("releasing an attached lock")?;
+    attached.release().await.demanded("releasing an attached lock")?;
     let next = cx.fence_if_free(&other, "lock").await?;
     ensure!(next.is_some(), "after the release the lock is not free");
     ensure_exactly!(next > Some(fence), "the token does not rise: {next:?} after {fence}");
@@ -154,7 +154,7 @@ async fn s03_attaching_too_late_is_lost_and_harmless(cx: Cx) -> Check {
     let released = lock.release(token).await?;
     ensure!(released == Released::AlreadyGone, "releasing under the next holder is {released:?}");
     cx.sleep(cx.ttl()).await;
-    next.check().await.explain("the next holder, after an attach that came too late")?;
+    next.check().await.demanded("the next holder, after an attach that came too late")?;
     next.release().await?;
     Ok(())
 }
@@ -174,7 +174,7 @@ async fn s03_attaching_twice_is_one_hold(cx: Cx) -> Check {
     lost_reason(three.renew().await, "renew")?;
     let _ = (two.release().await, three.release().await);
     cx.sleep(cx.ttl() / 2).await;
-    next.check().await.explain("the next holder, after the second of two was released")?;
+    next.check().await.demanded("the next holder, after the second of two was released")?;
     next.release().await?;
     Ok(())
 }
@@ -208,7 +208,7 @@ async fn c04_a_renewal_by_token_keeps_the_lock(cx: Cx) -> Check {
                 return Err(Stop::late("the machine was too slow to renew in time"));
             }
             Err(error) if error.is_retryable() => return Err(error.into()),
-            renewed => renewed.explain("renewing by token in time")?,
+            renewed => renewed.demanded("renewing by token in time")?,
         };
         ensure!(
             renewed.fence == fence,
@@ -233,16 +233,18 @@ async fn c07_a_release_by_token_frees_the_lock(cx: Cx) -> Check {
         let token = take_for(&cx, &first, name, cx.long_ttl()).await?.detach().await?;
         let lock = second.named(name)?.ttl(cx.long_ttl());
         // The token of a bearer who has handed the lock on is good for as long as the lock is held.
-        let bearer = lock.attach(&token).await.explain("attaching")?;
+        let bearer = lock.attach(&token).await.demanded("attaching")?;
         drop(bearer.detach().await?);
-        lock.renew(&token).await.explain("a renewal by token after its bearer has made another")?;
+        lock.renew(&token)
+            .await
+            .demanded("a renewal by token after its bearer has made another")?;
         let released = lock.release(token.clone()).await?;
         ensure!(released == Released::Freed, "a release by token is {released:?}");
         ensure!(cx.is_free(&other, name).await?, "a lock that was released by token is taken");
         let next = take_for(&cx, &first, name, cx.long_ttl()).await?;
         let released = lock.release(token).await?;
         ensure!(released == Released::AlreadyGone, "a second release by token is {released:?}");
-        next.check().await.explain("the next holder, after a second release by token")?;
+        next.check().await.demanded("the next holder, after a second release by token")?;
         next.release().await?;
     }
     Ok(())
@@ -260,7 +262,7 @@ async fn s04_a_dropped_call_with_a_token_leaves_the_lock(cx: Cx) -> Check {
         turns(&cx, STEPS).await;
         let after = format!("after an attach and a renewal that were dropped {steps} turns later");
         still_held(&cx, &other, "lock", &after).await?;
-        lock.renew(&token).await.explain(&after)?;
+        lock.renew(&token).await.demanded(&after)?;
     }
     lock.release(token).await?;
     free_soon(&cx, &other, "lock", "after its release").await
@@ -273,7 +275,7 @@ async fn s04_a_dropped_attached_guard_leaves_the_lock(cx: Cx) -> Check {
     let lock = locks.named("lock")?.ttl(cx.long_ttl());
     for steps in 0..STEPS {
         for way in ["dropped", "kept alive and dropped", "dropped in a renewal", "detached"] {
-            let guard = lock.attach(&token).await.explain("attaching")?;
+            let guard = lock.attach(&token).await.demanded("attaching")?;
             match way {
                 "kept alive and dropped" => guard.keep_alive(),
                 "dropped in a renewal" => drop(calls.drops(&cx, steps, guard.renew()).await?),
@@ -293,7 +295,7 @@ async fn s04_a_dropped_attached_guard_leaves_the_lock(cx: Cx) -> Check {
             turns(&cx, STEPS).await;
             let after = format!("after a guard that had attached was {way}, {steps} turns later");
             still_held(&cx, &other, "lock", &after).await?;
-            lock.renew(&token).await.explain(&after)?;
+            lock.renew(&token).await.demanded(&after)?;
         }
     }
     lock.release(token).await?;

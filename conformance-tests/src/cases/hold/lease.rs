@@ -8,8 +8,8 @@ use lock_core::{Attempt, Binding, Claim, ErrorKind, LockBackend, Renewal};
 use crate::Fault;
 use crate::cases::tools::detached::Detached;
 use crate::cases::tools::{
-    after_a_wait, at_each_await, free_soon, free_within, got, holds, kept_until, many_renewals,
-    renewed, soon, still_held, take_for,
+    after_a_wait, at_each_await, force, free_soon, free_within, got, holds, kept_until,
+    many_renewals, renewed, soon, still_held, take_for,
 };
 use crate::context::cancel::drop_after;
 use crate::context::{Cx, busy, granted};
@@ -257,7 +257,10 @@ async fn c04_a_slow_renewal_promises_no_more(cx: Cx) -> Check {
 
 async fn c04_a_hand_over_has_its_full_ttl(cx: Cx) -> Check {
     for renews in [false, true] {
-        a_hand_over_is_kept(&cx, renews).await?;
+        a_hand_over_is_kept(&cx, renews, false).await?;
+    }
+    if cx.capabilities().inspect {
+        a_hand_over_is_kept(&cx, false, true).await?;
     }
     // Whoever has a place may renew it before it learns that it has the lock.
     if cx.capabilities().fair { an_unseen_hand_over_is_kept(&cx).await } else { Ok(()) }
@@ -287,7 +290,7 @@ async fn an_unseen_hand_over_is_kept(cx: &Cx) -> Check {
     Ok(())
 }
 
-async fn a_hand_over_is_kept(cx: &Cx, renews: bool) -> Check {
+async fn a_hand_over_is_kept(cx: &Cx, renews: bool, is_forced: bool) -> Check {
     let (a, b, c) = (cx.backend().await?, cx.backend().await?, cx.backend().await?);
     let (mut holder, _) = cx.held(&a, "lock").await?;
     let mut waiter = cx.waiting_claim(&b, "lock")?;
@@ -297,7 +300,11 @@ async fn a_hand_over_is_kept(cx: &Cx, renews: bool) -> Check {
         other => fail!("the lock is held, and a waiter was answered {other:?}"),
     };
     cx.sleep(cx.ttl() / 2).await;
-    holder.release().await?;
+    if is_forced {
+        force(cx, &a).await?
+    } else {
+        holder.release().await.map(drop)?
+    }
     let looked = cx.now();
     let mut until = match waiter.try_acquire().await? {
         Attempt::Granted { valid_for: Some(valid_for), .. } => looked + valid_for,

@@ -121,6 +121,13 @@ async fn c15_a_busy_answer_names_the_true_holder(cx: Cx) -> Check {
     let mut holder = first.next(&cx, &*b, Some("host-8")).await?;
     let looked = cx.now();
     holder.is_named(&cx, cx.claim(&a, "lock")?.try_acquire().await?, looked)?;
+    // Whoever waits is not the holder.
+    let request = cx.request("lock")?.with_label(Some("host-9".to_owned())).with_wait(true);
+    let mut waiter = a.claim(request)?;
+    busy(&mut *waiter).await?;
+    let looked = cx.now();
+    holder.is_named(&cx, cx.claim(&a, "lock")?.try_acquire().await?, looked)?;
+    waiter.release().await?;
     holder.claim.release().await?;
     Ok(())
 }

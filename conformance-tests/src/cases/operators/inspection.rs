@@ -16,7 +16,7 @@ use crate::cases::tools::{
 use crate::context::cancel::drop_after;
 use crate::context::{Cx, busy};
 use crate::runner::case::cases;
-use crate::runner::check::{Check, Explain, ensure, fail};
+use crate::runner::check::{Check, Demanded, ensure, fail};
 
 cases! {
     c10_the_store_works_behind_a_layer []
@@ -281,7 +281,7 @@ async fn s03_a_forced_release_of_another_hold_does_nothing(cx: Cx) -> Check {
             still_held(&cx, &other, name, "after a forced release of another hold").await?;
         }
     }
-    guard.renew().await.explain("a renewal after a forced release of another hold")?;
+    guard.renew().await.demanded("a renewal after a forced release of another hold")?;
     let answer = admin.force_release("lock", &mark(&admin, "lock").await?).await?;
     ensure!(
         answer == Released::Freed,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lock_core::{Attempt, Claim, LockBackend, Released, Renewal, Victim};
 
 use crate::cases::tools::{
-    admin, holds, is_quiet, pushed, queues, served_in_order, soon, still_held,
+    admin, force, holds, is_quiet, pushed, queues, served_in_order, soon, still_held,
 };
 use crate::context::{Cx, busy, granted};
 use crate::runner::case::cases;
@@ -42,12 +42,6 @@ cases! {
 }
 
 /// Takes the lock away from its holder, which must be possible.
-async fn force(cx: &Cx, backend: &Arc<dyn LockBackend>) -> Check {
-    let answer = admin(backend)?.force_release(&cx.key("lock")?, &Victim::Anybody).await?;
-    ensure!(answer == Released::Freed, "a forced release of a held lock: {answer:?}");
-    Ok(())
-}
-
 async fn l03_a_forced_release_keeps_the_queue(cx: Cx) -> Check {
     let (a, b, c) = (cx.backend().await?, cx.backend().await?, cx.backend().await?);
     let _holder = holds(&cx, &a, "lock").await?;

@@ -8,7 +8,7 @@ use lock_core::{
 };
 
 use crate::context::{Cx, granted};
-use crate::runner::check::{Check, Explain, ensure, fail};
+use crate::runner::check::{Check, Demanded, ensure, fail};
 
 /// A detached hold: what its lease token carries.
 pub(crate) struct Detached {
@@ -43,7 +43,7 @@ impl Detached {
     /// The true token still renews the hold.
     pub(crate) async fn is_unharmed(&self, backend: &Arc<dyn LockBackend>, after: &str) -> Check {
         let renewed = backend.claim(self.resumed())?.renew().await;
-        match renewed.explain("renewing the true hold")? {
+        match renewed.demanded("renewing the true hold")? {
             Renewal::Alive { .. } => Ok(()),
             other => fail!("after {after}, the renewal of the true hold is answered {other:?}"),
         }

@@ -16,7 +16,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use lock_core::{
     Attempt, Claim, ClaimRequest, ClockInstant, DataLoss, Error, ErrorKind, FencingToken,
     LeaseToken, Lock, LockAdmin, LockBackend, LockGuard, LockKey, LockState, Locks, LostReason,
-    Renewal, Victim,
+    Released, Renewal, Victim,
 };
 use serde_json::Value;
 use tokio::task::{JoinHandle, JoinSet};
@@ -454,6 +454,13 @@ pub(crate) fn admin(backend: &Arc<dyn LockBackend>) -> Check<&dyn LockAdmin> {
         Some(admin) => Ok(admin),
         None => fail!("`inspect` is declared, but there is no admin"),
     }
+}
+
+/// Takes "lock" away from whoever holds it.
+pub(crate) async fn force(cx: &Cx, backend: &Arc<dyn LockBackend>) -> Check {
+    let answer = admin(backend)?.force_release(&cx.key("lock")?, &Victim::Anybody).await?;
+    ensure!(answer == Released::Freed, "a forced release of a held lock: {answer:?}");
+    Ok(())
 }
 
 /// A user that waits for the lock in a separate task.
