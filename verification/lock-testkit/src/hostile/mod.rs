@@ -109,8 +109,10 @@ async fn serve(mut client: TcpStream, state: &State) -> io::Result<()> {
         let mut server = TcpStream::connect(state.upstream).await?;
         client.set_nodelay(true)?;
         tokio::select! {
-            ended = copy_bidirectional(&mut client, &mut server) => return ended.map(drop),
+            // First: what is sent after the turn must not reach the server.
+            biased;
             turned = manners.wait_for(Option::is_some) => drop(turned),
+            ended = copy_bidirectional(&mut client, &mut server) => return ended.map(drop),
         }
     }
     let Some(manner) = manners.borrow_and_update().clone() else { return Ok(()) };
