@@ -120,10 +120,10 @@ impl WrongClaim {
             }
             Bug::DeadWaitersStay | Bug::HandOverWithoutTtl | Bug::ForcedHandOverWithoutTtl => {
                 let attempt = self.right.try_acquire().await?;
-                let is_granted = matches!(attempt, Attempt::Granted { .. });
-                let is_right = self.bug == Bug::ForcedHandOverWithoutTtl
-                    && !self.side.was_forced(&self.request.key);
-                if is_granted && is_right {
+                if self.bug == Bug::ForcedHandOverWithoutTtl
+                    && matches!(attempt, Attempt::Granted { .. })
+                    && !self.side.was_forced(&self.request.key)
+                {
                     self.right = self.other(|request| request.ttl = ttl)?;
                     self.right.renew().await?;
                 }

@@ -358,9 +358,10 @@ impl Acquisition<'_> {
                 return self.refused();
             }
             if now >= self.search.pace.look_at {
-                let is_pushed = self.client.capabilities.wake != Wake::Poll;
-                let pauses =
-                    if is_pushed { self.client.silent_store.pauses_before(now) } else { 0 };
+                let pauses = match self.client.capabilities.wake {
+                    Wake::Poll => 0,
+                    _ => self.client.silent_store.pauses_before(now),
+                };
                 if pauses == 0 {
                     return SearchStep::Look;
                 }

@@ -7,7 +7,8 @@ use lock_core::{Effect, ErrorKind, LockBackend, Locks};
 
 use crate::Fault;
 use crate::cases::tools::{
-    Dropper, STEPS, drop_after_steps, free_soon, free_within, still_held, take, take_for, within,
+    Dropper, STEPS, drop_after_steps, ended_too_early, free_soon, free_within, still_held, take,
+    take_for, within,
 };
 use crate::context::Cx;
 use crate::context::cancel::{Cut, drop_after};
@@ -101,10 +102,7 @@ async fn s04_a_dropped_wait_leaves_nothing(cx: Cx) -> Check {
         let lock = waiter.named(&*name)?.ttl(cx.long_ttl());
         match calls.drops(&cx, steps, lock.acquire()).await? {
             Cut::Dropped => {}
-            Cut::Done(second) => {
-                let _second = second?;
-                return cx.not_alone(&name, 2, "a waiter was granted a lock that is held");
-            }
+            Cut::Done(second) => return ended_too_early(&cx, &name, second),
         }
         if steps % 4 == 3 {
             cx.sleep(cx.ttl() / 2).await;
@@ -126,8 +124,7 @@ async fn s04_a_dropped_grant_is_given_back(cx: Cx) -> Check {
         let lock = waiter.named(&*name)?.ttl(cx.long_ttl());
         let mut waiting = Box::pin(lock.acquire());
         if let Some(second) = within(&cx, cx.ttl() / 20, &mut waiting).await {
-            let _second = second?;
-            return cx.not_alone(&name, 2, "a waiter was granted a lock that is held");
+            return ended_too_early(&cx, &name, second);
         }
         let (released, cut) = tokio::join!(guard.release(), calls.drops(&cx, steps, waiting));
         released?;
@@ -312,8 +309,7 @@ async fn s04_a_partition_while_waiting_leaves_nothing(cx: Cx) -> Check {
     let lock = locks.named("lock")?.ttl(cx.long_ttl());
     let mut waiting = Box::pin(lock.acquire());
     if let Some(second) = within(&cx, cx.ttl() / 10, &mut waiting).await {
-        let _second = second?;
-        return cx.not_alone("lock", 2, "a waiter was granted a lock that is held");
+        return ended_too_early(&cx, "lock", second);
     }
     link.inject(Fault::Partition).await?;
     cx.sleep(cx.ttl() / 10).await;

@@ -411,6 +411,24 @@ pub(crate) fn pushed(mut waiter: Box<dyn Claim>) -> JoinHandle<Check> {
     })
 }
 
+/// What to say of a waiter for a held lock.
+const GRANTED_TOO_EARLY: &str = "a waiter was granted a lock that is held";
+
+/// Such a task still waits, since the lock is held.
+pub(crate) async fn still_waits(cx: &Cx, name: &str, waiting: &mut JoinHandle<Check>) -> Check {
+    if !waiting.is_finished() {
+        return Ok(());
+    }
+    waiting.await??;
+    cx.not_alone(name, 1, GRANTED_TOO_EARLY)
+}
+
+/// A user's wait for a held lock has ended: by an error, or with a second guard.
+pub(crate) fn ended_too_early(cx: &Cx, name: &str, second: Result<LockGuard, Error>) -> Check {
+    let _second = second?;
+    cx.not_alone(name, 2, GRANTED_TOO_EARLY)
+}
+
 /// How many calls are under way at a time.
 const AT_ONCE: usize = 32;
 
@@ -456,7 +474,7 @@ pub(crate) fn admin(backend: &Arc<dyn LockBackend>) -> Check<&dyn LockAdmin> {
     }
 }
 
-/// Takes "lock" away from whoever holds it.
+/// Takes "lock" away from its holder, which must be possible.
 pub(crate) async fn force(cx: &Cx, backend: &Arc<dyn LockBackend>) -> Check {
     let answer = admin(backend)?.force_release(&cx.key("lock")?, &Victim::Anybody).await?;
     ensure!(answer == Released::Freed, "a forced release of a held lock: {answer:?}");
