@@ -174,7 +174,8 @@ impl Setting<'_> {
             names: stage.names[..stage.parts.plain].to_vec(),
             parts: stage.parts.clone(),
             ttl: self.kind.ttl(),
-            hold: if several { self.size.hold } else { self.kind.ttl() / 2 },
+            // Up to twice so long: what is not renewed does not run out by itself.
+            hold: if several { self.size.hold } else { self.kind.ttl().mul_f64(0.4) },
             contenders: self.size.contenders,
             seed: seeds.next_u64(),
             number: at,

@@ -13,8 +13,9 @@ use crate::stage::{REGISTERS, Violated};
 
 /// How late a loss may be reported by a process that runs.
 const LATE: u64 = 50_000_000;
-/// The reason of a loss that no clock explains: `LostReason::Taken`, as the workers write it.
+/// The reasons of losses that no worker asks for, as they write them: `LostReason::Taken` and `LostReason::Expired`.
 const TAKEN: &str = "Taken";
+const EXPIRED: &str = "Expired";
 
 /// An exclusion that was broken, and the one fault that explains it.
 #[derive(Clone, Debug)]
@@ -114,7 +115,8 @@ impl Evidence<'_> {
         }
     }
 
-    /// S1 of permits. Each slot has been judged as a lock of its own.
+    /// S1 of permits. Each slot has been judged as a lock of its own, in all phases: without two holders of a slot there are
+    /// never too many.
     fn permits(&self, verdict: &mut Verdict) {
         if !matches!(self.phase, Phase::Calm | Phase::Storm) {
             return;
@@ -139,7 +141,7 @@ impl Evidence<'_> {
         first: &HoldRecord,
         second: &HoldRecord,
     ) -> bool {
-        let ttl = u64::try_from(self.kind.ttl().as_nanos()).unwrap_or(u64::MAX);
+        let ttl = self.ttl();
         let begun = |hold: &HoldRecord| {
             hold.granted.min(hold.valid_until.saturating_sub(ttl)).max(hold.invoked)
         };
@@ -149,21 +151,39 @@ impl Evidence<'_> {
             hold.client == first.client && begun(hold) <= strike.ended && strike.begun <= hold.end()
         };
         strike.class >= Class::F
-            && strike.lock.as_deref().is_none_or(|lock| lock == name)
+            && strike.is_aimed_at(name)
             && strike.begun <= second.granted
             && second.granted <= strike.ended + ttl
             && holds.iter().any(is_met)
     }
 
-    /// S3. Where nothing may break, no store says of a lock that somebody has taken it.
+    /// S3 and L2. No loss without a fault: a store says that a lock was taken only after one that may break that lock, and a
+    /// lease runs out only where something may have kept its holder from renewing it.
     fn ownership(&self, verdict: &mut Verdict) {
-        if !matches!(self.phase, Phase::Calm | Phase::Storm) {
-            return;
+        for loss in self.losses {
+            let name = &self.names[loss.name];
+            let (promise, least) = match &*loss.reason {
+                TAKEN => ("S3", Class::F),
+                EXPIRED => ("L2", Class::K),
+                // The worker has asked for it.
+                _ => continue,
+            };
+            let explains = |strike: &Strike| {
+                strike.class >= least
+                    && (least == Class::K || strike.is_aimed_at(name))
+                    && strike.begun <= loss.at
+                    && loss.at - loss.late <= strike.ended + self.ttl()
+            };
+            if !self.strikes.iter().any(explains) {
+                let reason = &loss.reason;
+                let what = format!("{name:?}: a loss ({reason}) that no fault explains");
+                verdict.violations.push(Violated::new(promise, what));
+            }
         }
-        for loss in self.losses.iter().filter(|loss| loss.reason == TAKEN) {
-            let what = format!("{:?}: a holder was told that it was taken", self.names[loss.name]);
-            verdict.violations.push(Violated::new("S3", what));
-        }
+    }
+
+    fn ttl(&self) -> u64 {
+        u64::try_from(self.kind.ttl().as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// S5. A process that did not run could not tell anything.
@@ -296,7 +316,7 @@ mod tests {
     fn only_a_standstill_of_its_process_excuses_a_late_loss() {
         let loss = |late: u64, stalled: u64| {
             let (late, stalled) = (late * 1_000_000, stalled * 1_000_000);
-            Loss { name: 0, at: 0, reason: "Expired".to_owned(), late, stalled }
+            Loss { name: 0, at: late, reason: "MaxHold".to_owned(), late, stalled }
         };
         let judge = |losses: &[Loss]| {
             let names = ["a".to_owned()];
@@ -321,31 +341,67 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_taken_where_nothing_may_break() {
+    fn a_loss_has_a_fault_that_explains_it() {
         assert_eq!(TAKEN, format!("{:?}", distlock::LostReason::Taken));
-        let count = |phase, reason: &str| {
-            let loss = Loss { name: 0, at: 0, reason: reason.to_owned(), late: 0, stalled: 0 };
-            let names = ["a".to_owned()];
-            let (kind, losses) = (Kind::Redis, &[loss]);
-            let (holds, registers, strikes) = (&[], &[], &[]);
-            Evidence {
-                kind,
-                phase,
-                names: &names,
-                parts: &Parts::new(1, 1),
-                holds,
-                registers,
-                strikes,
-                losses,
-            }
-            .judge()
-            .violations
-            .len()
+        assert_eq!(EXPIRED, format!("{:?}", distlock::LostReason::Expired));
+        let ttl = u64::try_from(Kind::Redis.ttl().as_nanos()).unwrap();
+        let (begun, ended) = (2 * ttl, 3 * ttl);
+        let strike = |class, lock: Option<&str>| Strike {
+            begun,
+            ended,
+            lock: lock.map(str::to_owned),
+            ..struck(class)
         };
-        for phase in [Phase::Calm, Phase::Storm] {
-            assert_eq!((count(phase, "Taken"), count(phase, "Expired")), (1, 0));
+        let (any, freed, own, other) = (
+            strike(Class::K, None),
+            strike(Class::F, None),
+            strike(Class::F, Some("a")),
+            strike(Class::F, Some("b")),
+        );
+        let seen = |strikes: &[Strike], reason: &str, at, late| {
+            let losses = [Loss { name: 0, at, reason: reason.to_owned(), late, stalled: late }];
+            let phases = [Phase::Calm, Phase::Storm, Phase::Break, Phase::Step, Phase::Ruin];
+            let promises = phases.map(|phase| {
+                let names = ["a".to_owned()];
+                let (kind, parts) = (Kind::Redis, &Parts::new(1, 1));
+                let (names, losses) = (&names[..], &losses[..]);
+                let (holds, registers) = (&[][..], &[][..]);
+                let evidence =
+                    Evidence { kind, phase, names, parts, holds, registers, strikes, losses };
+                let violations = evidence.judge().violations;
+                violations.iter().map(|violated| violated.promise).collect::<String>()
+            });
+            assert!(promises.iter().all(|promise| promise == &promises[0]), "{promises:?}");
+            promises[0].clone()
+        };
+        for (strikes, taken, expired) in [
+            (&[][..], "S3", "L2"),
+            (&[any], "S3", ""),
+            (&[freed], "", ""),
+            (&[own], "", ""),
+            (&[other], "S3", ""),
+        ] {
+            assert_eq!(seen(strikes, "Taken", begun, 0), taken, "{strikes:?}");
+            assert_eq!(seen(strikes, "Expired", ended + ttl, 0), expired, "{strikes:?}");
+            // The worker has set a limit.
+            assert_eq!(seen(strikes, "MaxHold", 0, 0), "");
+            // Before it, and more than a ttl after it; in time, and told late.
+            assert_eq!(seen(strikes, "Taken", begun - 1, 0), "S3");
+            assert_eq!(seen(strikes, "Expired", ended + ttl + 1, 0), "L2");
+            assert_eq!(seen(strikes, "Expired", ended + ttl + 1, 1), expired, "{strikes:?}");
         }
-        assert_eq!(count(Phase::Break, "Taken"), 0);
+    }
+
+    fn struck(class: Class) -> Strike {
+        Strike {
+            number: 20,
+            name: "all data is lost at once",
+            class,
+            begun: 0,
+            ended: 0,
+            lock: None,
+            failed: None,
+        }
     }
 
     fn judge(phase: Phase, strikes: &[Strike], holds: &[Vec<HoldRecord>]) -> Verdict {
@@ -366,13 +422,10 @@ mod tests {
         };
         let hold = |client, start, end| waits(client, start, start, end);
         let strike = |class, begun: u64, lock: Option<&str>| Strike {
-            number: 20,
-            name: "all data is lost at once",
-            class,
             begun: begun * tick,
             ended: begun * tick,
             lock: lock.map(str::to_owned),
-            failed: None,
+            ..struck(class)
         };
         let ttl = u64::try_from(Kind::Redis.ttl().as_nanos()).unwrap() / tick;
         let count = |strikes: &[Strike], holds: &[HoldRecord]| {
@@ -447,15 +500,8 @@ mod tests {
             assert_eq!(of_kinds(phase, &[], [&[], &[], &write, &many]), [""; 0]);
         }
         // The store has lost a hold: that of the writer, and not that of anybody else.
-        let strike = |begun: u64| Strike {
-            number: 20,
-            name: "all data is lost at once",
-            class: Class::F,
-            begun: begun * tick,
-            ended: begun * tick,
-            lock: None,
-            failed: None,
-        };
+        let strike =
+            |begun: u64| Strike { begun: begun * tick, ended: begun * tick, ..struck(Class::F) };
         let beside = [&[][..], &[], &write, &read(12, 5)];
         assert_eq!(of_kinds(Phase::Break, &[strike(11)], beside), [""; 0]);
         assert_eq!(of_kinds(Phase::Break, &[strike(13)], beside), ["S1"]);

@@ -38,6 +38,13 @@ pub(crate) struct Strike {
     pub(crate) failed: Option<String>,
 }
 
+impl Strike {
+    /// Whether it can have met a lock of this name.
+    pub(crate) fn is_aimed_at(&self, name: &str) -> bool {
+        self.lock.as_deref().is_none_or(|lock| lock == name)
+    }
+}
+
 /// Strikes the faults of a phase.
 #[derive(Debug)]
 pub(crate) struct Injector<'a> {
