@@ -56,12 +56,26 @@ impl Line {
 
 type Lines = BTreeMap<String, Line>;
 
-/// Compares a run of the whole suite with the file, if there is one, or writes it: what is to be printed, or what
-/// is not as expected. A run without the store says nothing.
-pub(crate) fn compared(path: &Path, results: &[CaseResult]) -> Result<Option<String>, Vec<String>> {
-    let is_there = results.iter().any(|one| !matches!(one.outcome, Outcome::Ignored(_)));
+/// How much of the suite has run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    Whole,
+    /// The cases that were asked for.
+    Part,
+}
+
+/// Compares a run with the file, if there is one, or writes it after a run of the whole suite: what is to be printed, or
+/// what is not as expected. A run without the store says nothing, unless the store is required: then all that is ignored
+/// is not for it.
+pub(crate) fn compared(
+    path: &Path,
+    results: &[CaseResult],
+    (extent, is_required): (Extent, bool),
+) -> Result<Option<String>, Vec<String>> {
+    let has_run = results.iter().any(|one| !matches!(one.outcome, Outcome::Ignored(_)));
+    let is_part = extent == Extent::Part;
     let (shown, write) = (path.display(), std::env::var_os(WRITE).is_some());
-    if !is_there || !(write || path.exists()) {
+    if !(has_run || is_required) || !(write || path.exists()) || (write && is_part) {
         return Ok(None);
     }
     let failed = |error: std::io::Error| vec![format!("{shown}: {error}")];
@@ -79,8 +93,9 @@ pub(crate) fn compared(path: &Path, results: &[CaseResult]) -> Result<Option<Str
             .map_err(failed)?;
         return Ok(Some(format!("written: {shown}")));
     }
-    let different = different(&old, results);
+    let different = different(&old, results, extent);
     match different.is_empty() {
+        true if is_part => Ok(None),
         true => Ok(Some(format!("as expected: what has run is as {shown} says"))),
         false => Err(different),
     }
@@ -105,7 +120,7 @@ fn seen(result: &CaseResult) -> Option<Line> {
     }
 }
 
-fn different(expected: &Lines, results: &[CaseResult]) -> Vec<String> {
+fn different(expected: &Lines, results: &[CaseResult], extent: Extent) -> Vec<String> {
     let mut all = Vec::new();
     for result in results {
         let case = result.id;
@@ -117,7 +132,9 @@ fn different(expected: &Lines, results: &[CaseResult]) -> Vec<String> {
             _ => {}
         }
     }
-    let gone = expected.keys().filter(|case| !results.iter().any(|one| one.id == **case));
+    let is_gone =
+        |case: &&String| extent == Extent::Whole && !results.iter().any(|one| one.id == **case);
+    let gone = expected.keys().filter(is_gone);
     all.extend(gone.map(|case| format!("{case} is in the file, and there is no such case")));
     all.sort();
     all
@@ -153,18 +170,18 @@ mod tests {
     fn what_is_written_is_what_is_expected() {
         let first = results([Outcome::Passed, ignored("no queue"), ignored("no luck")]);
         let text = written(&Lines::new(), &first);
-        assert_eq!(different(&read(&text).unwrap(), &first), [""; 0]);
+        assert_eq!(different(&read(&text).unwrap(), &first, Extent::Whole), [""; 0]);
 
         let by_hand = text.replace(": ignored: no luck", ": ran or ignored: no luck");
         let by_hand = read(&by_hand).unwrap();
         let lucky = results([Outcome::Passed, ignored("no queue"), Outcome::Passed]);
-        assert_eq!(different(&by_hand, &first), [""; 0]);
-        assert_eq!(different(&by_hand, &lucky), [""; 0]);
+        assert_eq!(different(&by_hand, &first, Extent::Whole), [""; 0]);
+        assert_eq!(different(&by_hand, &lucky, Extent::Whole), [""; 0]);
         assert_eq!(read(&written(&by_hand, &lucky)).unwrap(), by_hand, "the line is kept");
 
         let failed = Outcome::Failed("seen".to_owned());
         let failed = results([failed.clone(), failed.clone(), failed]);
-        assert_eq!(different(&by_hand, &failed), [""; 0]);
+        assert_eq!(different(&by_hand, &failed, Extent::Whole), [""; 0]);
         assert_eq!(read(&written(&by_hand, &failed)).unwrap(), by_hand);
     }
 
@@ -183,7 +200,23 @@ mod tests {
             "x99_gone is in the file, and there is no such case".to_owned(),
         ];
         told.sort();
-        assert_eq!(different(&expected, &now), told);
+        assert_eq!(different(&expected, &now, Extent::Whole), told);
+        // What was not asked for is not missing.
+        assert_eq!(different(&expected, &now[..1], Extent::Part), told[..1]);
         assert_eq!(read("c01_x: passed"), Err("c01_x: passed".to_owned()));
+    }
+    #[test]
+    fn a_run_of_a_part_is_compared_with_its_lines() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store.txt");
+        let before = results([Outcome::Passed, ignored("no queue"), Outcome::Passed]);
+        std::fs::write(&path, written(&Lines::new(), &before)).unwrap();
+        let part = |outcome: Outcome, is_required| {
+            let now = [CaseResult { id: before[0].id, outcome }];
+            compared(&path, &now, (Extent::Part, is_required)).map_err(|all| all.len())
+        };
+        assert_eq!(part(Outcome::Passed, true), Ok(None));
+        assert_eq!(part(ignored("no luck"), true), Err(1));
+        assert_eq!(part(ignored("no server"), false), Ok(None));
     }
 }

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use crate::cases;
 use crate::context::child;
 use crate::runner::case::Case;
+use crate::runner::expected::Extent;
 use crate::runner::level::Level;
 use crate::runner::report::{CaseResult, Outcome, Report};
 use crate::runner::{self, Ended, MARK, expected, junit, panics};
@@ -57,7 +58,11 @@ pub fn main(harness: impl Harness) -> ExitCode {
     }
     let results: Vec<_> = judged.into_iter().map(|(result, _)| result).collect();
     let compared = match harness.expected() {
-        Some(path) if filtered == 0 && level == Level::Whole => expected::compared(&path, &results),
+        Some(path) if level == Level::Whole => {
+            let extent = if filtered == 0 { Extent::Whole } else { Extent::Part };
+            let is_required = runner::is_required(harness.name());
+            expected::compared(&path, &results, (extent, is_required))
+        }
         _ => Ok(None),
     };
     say(&format!("{}: {}\n{slowest}", harness.name(), Report { results }));

@@ -22,8 +22,8 @@ pub(crate) struct Judged {
 /// What a test says that is run alone.
 enum Alone {
     Passed,
-    /// It says why it is not for its store. It had failed since the store could not be reached: that is no verdict on
-    /// it, and is listed as what it is.
+    /// It says why it is not for its store, as is expected of it: its program compares that. It had failed since the store
+    /// could not be reached: that is no verdict on it, and is listed as what it is.
     Ignored(String),
     Failed,
 }
@@ -44,7 +44,11 @@ impl Alone {
                 .find_map(|line| line.strip_prefix(' ')?.trim_start().strip_prefix("1 ignored: "))
         };
         match reason() {
-            Some(why) if begins("test result: ok. 0 passed; 0 failed; 1 ignored; ") => {
+            // Not as expected, and it does not end well.
+            Some(why)
+                if ended.status == 0
+                    && begins("test result: ok. 0 passed; 0 failed; 1 ignored; ") =>
+            {
                 Self::Ignored(why.to_owned())
             }
             _ => Self::Failed,
@@ -174,6 +178,7 @@ mod tests {
             (0, "test result: ok. 0 passed; 0 failed; 1 ignored; \n  1 ignored: no queue\n");
         let why = "repeated: c03_x of p: judged again, alone, and ignored: no queue";
         assert_eq!(of_test(&[ignored]), (true, why.to_owned(), 1));
+        assert!(!of_test(&[(1, ignored.1)]).0);
     }
 
     #[test]

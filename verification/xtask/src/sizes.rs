@@ -19,7 +19,7 @@ pub(crate) const TESTS_OF_A_PROGRAM_ALONE: usize = 8;
 pub(crate) const RUNS_ALONE: usize = 3;
 
 /// More than that many tests are not late by chance.
-pub(crate) const MOST_JUDGED_AGAIN: usize = 12;
+pub(crate) const MOST_JUDGED_AGAIN: usize = 6;
 
 /// The lines of the table of what took longest.
 pub(crate) const ROWS: usize = 15;
