@@ -198,9 +198,14 @@ fn is_compared() {
                 the store does not declare `fair`\n";
     assert!(told.contains(line), "{told}");
     // A part of the suite says nothing about the rest.
-    let (status, told) = run("queued", |command| {
-        with(&path, false)(command);
-        command.arg("l03");
-    });
+    let part = |kind| {
+        run(kind, |command| {
+            with(&path, false)(command);
+            command.arg("l03_waiters_are_served_in_order");
+        })
+    };
+    let (status, told) = part("poll");
     assert!(status == Some(0) && !told.contains("expected: "), "{told}");
+    let (status, told) = part("queued");
+    assert!(status == Some(1) && told.contains(line), "{told}");
 }
