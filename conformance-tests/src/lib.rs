@@ -1,5 +1,6 @@
 //! - `harness` — what a store's author writes; the one of the memory store, and a layer that makes faults
 //! - `server` — a real server for each case, and the proxy that disturbs its link
+//! - `proxied` — the harness of a store on real servers that the cases share
 //! - `cases` — the cases, by topic
 //! - `context` — what a case works with: the store and its clients, time, and who was promised what
 //! - `runner` — runs cases, judges what they saw, and reports it
@@ -16,6 +17,8 @@ mod matrix;
 pub mod mutants;
 pub mod mutation;
 mod runner;
+#[cfg(unix)]
+pub mod proxied;
 #[cfg(unix)]
 pub mod server;
 

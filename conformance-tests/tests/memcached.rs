@@ -6,8 +6,9 @@ use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use conformance_tests::server::{Port, Proxy, Server};
-use conformance_tests::{Client, Harness, Store, Unavailable};
+use conformance_tests::Unavailable;
+use conformance_tests::proxied::{self, Servers, Setup};
+use conformance_tests::server::{Port, Server};
 use lock_core::{
     Attempt, Binding, Busy, Bytes, Capabilities, Claim, ClaimRequest, DataLoss, Error, ErrorKind,
     FencingToken, LockBackend, LockKey, Released, Renewal, Result, Wake, async_trait,
@@ -185,47 +186,37 @@ fn unknown(why: io::Error) -> Error {
     Error::new(kind, why.to_string()).with_unknown_effect()
 }
 
+/// For the suite: how a server starts, and how a client connects.
 #[derive(Debug)]
-struct MyHarness;
-
-#[derive(Debug)]
-struct MyStore(Server);
+struct MySetup;
 
 #[async_trait]
-impl Harness for MyHarness {
+impl Setup for MySetup {
     fn name(&self) -> &str {
         "memcached"
     }
 
-    async fn start(&self) -> Result<Box<dyn Store>, Unavailable> {
+    async fn launch(&self) -> Result<Box<dyn Servers>, Unavailable> {
         let port = Port::reserve()?;
         let mut command = Command::new("memcached");
         // It refuses to run as root without being told for whom.
         command.args(["--listen", "127.0.0.1", "--user", "nobody", "--port", &port.to_string()]);
-        Ok(Box::new(MyStore(Server::start(command, port).await?)))
+        Ok(Box::new(Server::start(command, port).await?))
     }
 
-    async fn join(&self, uri: &str) -> Result<Arc<dyn LockBackend>> {
-        Ok(Arc::new(Memcached(uri.to_owned())))
-    }
-}
-
-#[async_trait]
-impl Store for MyStore {
-    async fn client(&self) -> Result<Client> {
-        let proxy = Proxy::start(self.0.address()).await?;
-        Ok(Client::new(Memcached(proxy.address().to_string())).with_faults(proxy))
+    fn url(&self, hosts: &str, _: &str) -> String {
+        hosts.to_owned()
     }
 
-    fn server(&self) -> Option<&Server> {
-        Some(&self.0)
+    async fn connect(&self, url: &str) -> Result<Arc<dyn LockBackend>> {
+        Ok(Arc::new(Memcached(url.to_owned())))
     }
 
-    async fn break_hold(&self, key: &LockKey) -> Result<(), Unavailable> {
-        Ok(ask_once(&self.0.address().to_string(), &format!("md lock:{}", hash(key))).await?)
+    async fn break_hold(&self, url: &str, key: &LockKey) -> Result<(), Unavailable> {
+        Ok(ask_once(url, &format!("md lock:{}", hash(key))).await?)
     }
 }
 
 fn main() -> ExitCode {
-    conformance_tests::main(MyHarness)
+    proxied::main(MySetup)
 }

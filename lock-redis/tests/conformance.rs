@@ -3,5 +3,5 @@
 mod harness;
 
 fn main() -> std::process::ExitCode {
-    lock_testkit::proxied::main(harness::OneNode)
+    conformance_tests::proxied::main(harness::OneNode)
 }

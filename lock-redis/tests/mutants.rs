@@ -12,7 +12,7 @@ fn main() -> ExitCode {
     use conformance_tests::mutation;
     use lock_redis::SCRIPT_MUTANTS;
 
-    let suite = || lock_testkit::proxied::main(harness::OneNode);
+    let suite = || conformance_tests::proxied::main(harness::OneNode);
     mutation::main(SCRIPT_MUTANTS.iter().copied(), suite, play)
 }
 

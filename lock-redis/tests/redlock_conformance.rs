@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use conformance_tests::Unavailable;
 use lock_core::{LockBackend, Result, async_trait};
-use lock_testkit::proxied::{self, Setup};
-use lock_testkit::servers::{Data, Servers};
+use conformance_tests::proxied::{self, Servers, Setup};
+use lock_testkit::servers::Data;
 use redlock_common::Masters;
 
 #[derive(Debug)]

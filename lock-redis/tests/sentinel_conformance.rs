@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use conformance_tests::Unavailable;
 use lock_core::{Error, LockBackend, Result, async_trait};
-use lock_testkit::proxied::{self, Setup};
-use lock_testkit::servers::{RedisServer, Servers, follow, has_replicas, member, sentinel};
+use conformance_tests::proxied::{self, Servers, Setup};
+use lock_testkit::servers::{RedisServer, follow, has_replicas, member, sentinel};
 
 #[derive(Debug)]
 struct Group;

@@ -6,7 +6,7 @@ mod harness;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    lock_testkit::wrong_clients::main(
+    conformance_tests::proxied::wrong_clients(
         harness::OneNode,
         &[
             "try_in_steps",

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use postgres_harness::{Postgres, Route};
 
 fn main() -> ExitCode {
-    lock_testkit::wrong_clients::main(
+    conformance_tests::proxied::wrong_clients(
         Postgres(Route::Direct),
         &[
             "try_in_steps",

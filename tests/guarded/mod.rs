@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use distlock::Locks;
 use lock_testkit::networked::Networked;
-use lock_testkit::servers::{EtcdCluster, Servers};
+use conformance_tests::proxied::Servers;
+use lock_testkit::servers::EtcdCluster;
 use tokio::time::Instant;
 
 /// The class of `zkCli.sh`, and where Debian's server has it.

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use etcd_client::{Client, Compare, CompareOp, PutOptions, Txn, TxnOp, WatchOptions};
-use lock_testkit::servers::{EtcdCluster, Servers};
+use conformance_tests::proxied::Servers;
+use lock_testkit::servers::EtcdCluster;
 use tokio::time::Instant;
 
 use super::{Floor, OWNER, Subject, Usage, own_name};

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_testkit::servers::{MariaDbServer, Servers};
+use conformance_tests::proxied::Servers;
+use lock_testkit::servers::MariaDbServer;
 use sqlx::{Connection, MySqlConnection};
 use tokio::time::Instant;
 

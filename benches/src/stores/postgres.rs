@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_testkit::servers::{PostgresServer, Servers};
+use conformance_tests::proxied::Servers;
+use lock_testkit::servers::PostgresServer;
 use sqlx::postgres::PgListener;
 use sqlx::{Connection, Executor, PgConnection};
 use tokio::time::Instant;

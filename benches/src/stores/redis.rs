@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::try_join_all;
-use lock_testkit::servers::{RedisServer, Servers};
+use conformance_tests::proxied::Servers;
+use lock_testkit::servers::RedisServer;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, PushInfo, Script};
 use tokio::sync::mpsc::UnboundedReceiver;

@@ -138,12 +138,7 @@ pub trait Store: fmt::Debug + Send + Sync {
     ///
     /// [`Unavailable::missing`] if there is no way.
     async fn break_hold(&self, key: &LockKey) -> Result<(), Unavailable> {
-        let client = self.client().await?;
-        let admin = client.backend.admin().ok_or_else(|| {
-            Unavailable::missing("this store has no way to take a lock away from its holder")
-        })?;
-        admin.force_release(key, &Victim::Anybody).await?;
-        Ok(())
+        take_away(&*self.client().await?.backend, key).await
     }
 
     /// The one server of this store, if it has one: the suite then freezes and restarts it, and opens
@@ -190,6 +185,15 @@ pub trait Store: fmt::Debug + Send + Sync {
     fn uri(&self) -> Option<String> {
         self.server().map(|server| server.address().to_string())
     }
+}
+
+/// As an operator does.
+pub(crate) async fn take_away(backend: &dyn LockBackend, key: &LockKey) -> Result<(), Unavailable> {
+    let admin = backend.admin().ok_or_else(|| {
+        Unavailable::missing("this store has no way to take a lock away from its holder")
+    })?;
+    admin.force_release(key, &Victim::Anybody).await?;
+    Ok(())
 }
 
 /// One client of a store, and the means to disturb its link.

@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use conformance_tests::Unavailable;
 use lock_core::{ClaimRequest, LockBackend, LockKey, OsRng, OwnerId, Result, async_trait};
-use lock_testkit::proxied::{self, Setup};
-use lock_testkit::servers::{EtcdCluster, Servers};
+use conformance_tests::proxied::{self, Servers, Setup};
+use lock_testkit::servers::EtcdCluster;
 
 use crate::client::Client;
 

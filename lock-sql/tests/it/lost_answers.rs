@@ -4,7 +4,8 @@ use conformance_tests::server::Proxy;
 use conformance_tests::{Fault, Faults};
 use lock_core::{Attempt, Effect, Error, Released};
 use lock_sql::SqlBackend;
-use lock_testkit::servers::{MariaDbServer, PostgresServer, Servers};
+use conformance_tests::proxied::Servers;
+use lock_testkit::servers::{MariaDbServer, PostgresServer};
 
 use crate::common::{CALL, TTL, claim_within, granted};
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use conformance_tests::Unavailable;
 use lock_core::{LockBackend, Result, async_trait};
-use lock_testkit::proxied::{self, Setup};
-use lock_testkit::servers::{MariaDbServer, Servers};
+use conformance_tests::proxied::{self, Servers, Setup};
+use lock_testkit::servers::MariaDbServer;
 
 #[derive(Debug)]
 struct MariaDb;

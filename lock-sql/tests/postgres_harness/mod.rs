@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use conformance_tests::Unavailable;
 use lock_core::{LockBackend, Result, async_trait};
-use lock_testkit::proxied::Setup;
-use lock_testkit::servers::{PgBouncer, PostgresServer, Servers};
+use conformance_tests::proxied::{Servers, Setup};
+use lock_testkit::servers::{PgBouncer, PostgresServer};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions, Connection, Executor};
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use conformance_tests::Unavailable;
 use lock_core::{ClaimRequest, LockBackend, LockKey, OsRng, OwnerId, Result, async_trait};
-use lock_testkit::proxied::{self, Setup};
-use lock_testkit::servers::{Servers, ZooKeeper};
+use conformance_tests::proxied::{self, Servers, Setup};
+use lock_testkit::servers::ZooKeeper;
 
 /// Names an ensemble to use instead of local servers.
 const URL: &str = "LOCK_TEST_ZOOKEEPER_URL";

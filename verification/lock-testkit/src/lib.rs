@@ -1,7 +1,5 @@
 //! - `servers` — real servers, each for one test
-//! - `proxied.rs` — the harness of a store on servers behind proxies
 //! - `networked.rs` — every store that is reached over a network
-//! - `wrong_clients.rs` — the suite's own wrong stores, around the clients of a real one
 //! - `scenes.rs` — scenarios that several stores run
 //! - `hostile` — servers of ill will
 //! - `preload` — a full disk, and other things that a kernel can do to a program
@@ -36,10 +34,8 @@ pub mod golden;
 pub mod hostile;
 pub mod networked;
 pub mod preload;
-pub mod proxied;
 pub mod scenes;
 pub mod servers;
 pub mod turns;
 pub mod usage;
 pub mod warnings;
-pub mod wrong_clients;

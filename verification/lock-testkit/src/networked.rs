@@ -3,8 +3,9 @@
 use std::net::SocketAddr;
 
 use conformance_tests::Unavailable;
+use conformance_tests::proxied::Servers;
 
-use crate::servers::{EtcdCluster, MariaDbServer, PostgresServer, RedisServer, Servers, ZooKeeper};
+use crate::servers::{EtcdCluster, MariaDbServer, PostgresServer, RedisServer, ZooKeeper};
 
 /// A store that is reached over a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -7,7 +7,6 @@
 //! An error is `Unavailable::missing` if a program is not installed, or if a server is not the
 //! test's own and so must not be disturbed; otherwise `Unavailable::broken`, with the server's log.
 
-mod contract;
 mod data;
 mod etcd;
 mod mariadb;
@@ -19,7 +18,6 @@ mod sentinel;
 mod single;
 mod zookeeper;
 
-pub use contract::Servers;
 pub use etcd::{EtcdCluster, EtcdClusterBuilder, GrpcProxy};
 pub use mariadb::{MariaDb, MariaDbServer};
 pub use pgbouncer::PgBouncer;

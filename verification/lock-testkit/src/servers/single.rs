@@ -13,7 +13,7 @@ use conformance_tests::server::{Port, Process};
 use lock_core::async_trait;
 use rustix::process::Signal;
 
-use super::contract::Servers;
+use conformance_tests::proxied::Servers;
 use super::process::{START_LIMIT, cpu_time, from_package, url_from};
 
 /// What differs between kinds of servers. A value is the folder of one server.

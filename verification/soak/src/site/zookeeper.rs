@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use conformance_tests::Unavailable;
 use distlock::backend::async_trait;
-use lock_testkit::servers::{Servers, ZooKeeper};
+use conformance_tests::proxied::Servers;
+use lock_testkit::servers::ZooKeeper;
 
 use super::{Data, Site, Switch, Verb, not_here};
 

@@ -10,7 +10,7 @@ use lock_core::async_trait;
 use super::member::Member;
 use super::own::Own;
 use super::peers::Peers;
-use crate::servers::contract::Servers;
+use conformance_tests::proxied::Servers;
 use crate::servers::process::{START_LIMIT, cpu_time};
 
 /// The variable that names a cluster to use instead of a local binary.

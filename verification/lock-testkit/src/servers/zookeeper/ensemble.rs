@@ -9,7 +9,7 @@ use conformance_tests::server::Proxy;
 use lock_core::async_trait;
 
 use super::member::{self, Member};
-use crate::servers::contract::Servers;
+use conformance_tests::proxied::Servers;
 use crate::servers::process::{cpu_time, failed, url_from};
 
 /// The variable that names an ensemble to use instead of local servers.

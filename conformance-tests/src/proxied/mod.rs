@@ -1,5 +1,12 @@
-//! The harness of a store with real servers, each client behind a fault proxy: written once for all
-//! stores, each of which describes its specifics in a [`Setup`].
+//! A harness for a store on real servers, each client behind a [`Proxy`]: what it has to know of the store is a
+//! [`Setup`].
+//!
+//! The cases share their servers, and each has names of its own there, so that a server that starts slowly, or several of
+//! them, start once. Only the cases that freeze or restart them have others. `tests/memcached.rs` of this crate is an
+//! example.
+
+mod servers;
+mod wrong_clients;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,12 +14,15 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-use conformance_tests::server::Proxy;
-use conformance_tests::{Client, Fault, Faults, Harness, Store, Unavailable};
-use lock_core::{LockBackend, OsRng, OwnerId, Result, async_trait};
+use lock_core::{LockBackend, LockKey, OsRng, OwnerId, Result, async_trait};
 use tokio::sync::Mutex;
 
-use crate::servers::Servers;
+use crate::harness::take_away;
+use crate::server::Proxy;
+use crate::{Client, Fault, Faults, Harness, Store, Unavailable};
+
+pub use servers::Servers;
+pub use wrong_clients::wrong_clients;
 
 /// What the harness has to know about a store.
 ///
@@ -23,6 +33,10 @@ pub trait Setup: fmt::Debug + Send + Sync + 'static {
     fn name(&self) -> &str;
 
     /// Starts servers, or uses those named by a variable.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable::missing`] if their program is not installed, [`Unavailable::broken`] if they do not start.
     async fn launch(&self) -> Result<Box<dyn Servers>, Unavailable>;
 
     /// The URL of the store whose servers are reached at `hosts`: `address:port`, separated by
@@ -36,6 +50,10 @@ pub trait Setup: fmt::Debug + Send + Sync + 'static {
     }
 
     /// Opens the store.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer.
     async fn connect(&self, url: &str) -> Result<Arc<dyn LockBackend>>;
 
     /// The prefix of all keys of a case, which shares its servers with other cases.
@@ -60,7 +78,20 @@ pub trait Setup: fmt::Debug + Send + Sync + 'static {
         false
     }
 
+    /// Takes a lock away from its holder, as an operator does: see [`Store::break_hold`].
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable::missing`] if there is no way.
+    async fn break_hold(&self, url: &str, key: &LockKey) -> Result<(), Unavailable> {
+        take_away(&*self.connect(url).await?, key).await
+    }
+
     /// Prepares the test's own servers once they have started.
+    ///
+    /// # Errors
+    ///
+    /// If they cannot be used.
     async fn prepare(&self, servers: &dyn Servers) -> Result<(), Unavailable> {
         let _ = servers;
         Ok(())
@@ -68,6 +99,10 @@ pub trait Setup: fmt::Debug + Send + Sync + 'static {
 
     /// Warms up each client before the case gets it, as if it had worked for a while: the fault
     /// that a case arranges for the next request is meant for a request of the lock.
+    ///
+    /// # Errors
+    ///
+    /// If the store does not answer.
     async fn warm_up(&self, backend: &dyn LockBackend) -> Result<()> {
         let _ = backend;
         Ok(())
@@ -77,7 +112,7 @@ pub trait Setup: fmt::Debug + Send + Sync + 'static {
 /// What is put around the backend of each client.
 pub(crate) type Wrap = Arc<dyn Fn(Arc<dyn LockBackend>) -> Arc<dyn LockBackend> + Send + Sync>;
 
-/// Runs the suite as a test executable, as [`conformance_tests::main`] does.
+/// Runs the suite as a test executable, as [`conformance_tests::main`](crate::main) does.
 pub fn main(setup: impl Setup) -> ExitCode {
     wrapped(setup, Arc::new(|backend| backend))
 }
@@ -85,7 +120,7 @@ pub fn main(setup: impl Setup) -> ExitCode {
 pub(crate) fn wrapped(setup: impl Setup, wrap: Wrap) -> ExitCode {
     let shared = Arc::<Shared>::default();
     let setup = Arc::new(setup);
-    let code = conformance_tests::main(Proxied { setup, wrap, shared: Arc::clone(&shared) });
+    let code = crate::main(Proxied { setup, wrap, shared: Arc::clone(&shared) });
     // Threads that libtest has left behind may still hold the harness.
     shared.servers.blocking_lock().take();
     code
@@ -225,6 +260,16 @@ impl ProxiedStore {
         }
     }
 
+    /// By which it is reached without a proxy.
+    fn url(&self) -> String {
+        if let Some(url) = self.servers.foreign() {
+            return self.setup.foreign_url(url, &self.case);
+        }
+        let addresses = self.servers.addresses();
+        let hosts: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+        self.setup.url(&hosts.join(","), &self.case)
+    }
+
     /// Proxies to the servers of one client, and the URL by which it reaches them.
     async fn link(&self) -> Result<(Links, String), Unavailable> {
         let mut addresses = self.servers.addresses();
@@ -266,6 +311,10 @@ impl Store for ProxiedStore {
         self.setup.secrets()
     }
 
+    async fn break_hold(&self, key: &LockKey) -> Result<(), Unavailable> {
+        self.setup.break_hold(&self.url(), key).await
+    }
+
     async fn freeze(&self) -> Result<(), Unavailable> {
         self.own()?.freeze()
     }
@@ -281,13 +330,6 @@ impl Store for ProxiedStore {
     }
 
     fn uri(&self) -> Option<String> {
-        Some(match self.servers.foreign() {
-            Some(url) => self.setup.foreign_url(url, &self.case),
-            None => {
-                let addresses = self.servers.addresses();
-                let hosts: Vec<_> = addresses.iter().map(ToString::to_string).collect();
-                self.setup.url(&hosts.join(","), &self.case)
-            }
-        })
+        Some(self.url())
     }
 }

@@ -4,11 +4,11 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use conformance_tests::mutants::mutants;
-use conformance_tests::mutation;
 use lock_core::testing::Mutant;
 
-use crate::proxied::{self, Setup, Wrap};
+use super::{Setup, Wrap, wrapped};
+use crate::mutants::mutants;
+use crate::mutation;
 
 /// Runs the case that must catch each of these mutants of the suite, on this store with and without
 /// it. Each must be caught.
@@ -16,7 +16,7 @@ use crate::proxied::{self, Setup, Wrap};
 /// # Panics
 ///
 /// If the suite has no mutant of such a name.
-pub fn main(setup: impl Setup, names: &[&str]) -> ExitCode {
+pub fn wrong_clients(setup: impl Setup, names: &[&str]) -> ExitCode {
     let all = mutants();
     let named = |name: &&str| {
         let wrong = all.iter().find(|wrong| wrong.mutant.name == *name);
@@ -27,7 +27,7 @@ pub fn main(setup: impl Setup, names: &[&str]) -> ExitCode {
             Some(wrong) => Arc::new(wrong.wrap()),
             None => Arc::new(|backend| backend),
         };
-        proxied::wrapped(setup, wrap)
+        wrapped(setup, wrap)
     };
     mutation::main(names.iter().map(named), suite, |scene| panic!("no scene {scene}"))
 }
