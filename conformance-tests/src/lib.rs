@@ -16,9 +16,9 @@ mod harness;
 mod matrix;
 pub mod mutants;
 pub mod mutation;
-mod runner;
 #[cfg(unix)]
 pub mod proxied;
+mod runner;
 #[cfg(unix)]
 pub mod server;
 

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use conformance_tests::Unavailable;
-use lock_core::{LockBackend, Result, async_trait};
 use conformance_tests::proxied::{self, Servers, Setup};
+use lock_core::{LockBackend, Result, async_trait};
 use lock_testkit::servers::Data;
 use redlock_common::Masters;
 

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use conformance_tests::Unavailable;
-use lock_core::{Error, LockBackend, Result, async_trait};
 use conformance_tests::proxied::{self, Servers, Setup};
+use lock_core::{Error, LockBackend, Result, async_trait};
 use lock_testkit::servers::{RedisServer, follow, has_replicas, member, sentinel};
 
 #[derive(Debug)]

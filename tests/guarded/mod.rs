@@ -7,9 +7,9 @@ use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use conformance_tests::proxied::Servers;
 use distlock::Locks;
 use lock_testkit::networked::Networked;
-use conformance_tests::proxied::Servers;
 use lock_testkit::servers::EtcdCluster;
 use tokio::time::Instant;
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use conformance_tests::Unavailable;
 use conformance_tests::mutants::PASSWORD;
-use lock_core::{LockBackend, Result, async_trait};
 use conformance_tests::proxied::{Servers, Setup};
+use lock_core::{LockBackend, Result, async_trait};
 use lock_testkit::servers::RedisServer;
 
 #[derive(Debug)]

@@ -1,10 +1,10 @@
 //! Replies that are lost on the way from a server: what the error says.
 
+use conformance_tests::proxied::Servers;
 use conformance_tests::server::Proxy;
 use conformance_tests::{Fault, Faults};
 use lock_core::{Attempt, Effect, Error, Released};
 use lock_sql::SqlBackend;
-use conformance_tests::proxied::Servers;
 use lock_testkit::servers::{MariaDbServer, PostgresServer};
 
 use crate::common::{CALL, TTL, claim_within, granted};

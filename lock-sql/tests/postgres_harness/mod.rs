@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use conformance_tests::Unavailable;
-use lock_core::{LockBackend, Result, async_trait};
 use conformance_tests::proxied::{Servers, Setup};
+use lock_core::{LockBackend, Result, async_trait};
 use lock_testkit::servers::{PgBouncer, PostgresServer};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions, Connection, Executor};

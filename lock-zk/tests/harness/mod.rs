@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use conformance_tests::Unavailable;
-use lock_core::{ClaimRequest, LockBackend, LockKey, OsRng, OwnerId, Result, async_trait};
 use conformance_tests::proxied::{self, Servers, Setup};
+use lock_core::{ClaimRequest, LockBackend, LockKey, OsRng, OwnerId, Result, async_trait};
 use lock_testkit::servers::ZooKeeper;
 
 /// Names an ensemble to use instead of local servers.

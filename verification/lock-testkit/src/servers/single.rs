@@ -9,11 +9,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use conformance_tests::Unavailable;
+use conformance_tests::proxied::Servers;
 use conformance_tests::server::{Port, Process};
 use lock_core::async_trait;
 use rustix::process::Signal;
 
-use conformance_tests::proxied::Servers;
 use super::process::{START_LIMIT, cpu_time, from_package, url_from};
 
 /// What differs between kinds of servers. A value is the folder of one server.

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 
 use conformance_tests::Unavailable;
-use distlock::backend::async_trait;
 use conformance_tests::proxied::Servers;
+use distlock::backend::async_trait;
 use lock_testkit::servers::EtcdCluster;
 
 use super::{Data, Site, Switch, Verb, not_here, tool};

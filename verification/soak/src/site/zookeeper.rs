@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use conformance_tests::Unavailable;
-use distlock::backend::async_trait;
 use conformance_tests::proxied::Servers;
+use distlock::backend::async_trait;
 use lock_testkit::servers::ZooKeeper;
 
 use super::{Data, Site, Switch, Verb, not_here};

@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use conformance_tests::Unavailable;
+use conformance_tests::proxied::Servers;
 use lock_core::async_trait;
 
 use super::member::Member;
 use super::own::Own;
 use super::peers::Peers;
-use conformance_tests::proxied::Servers;
 use crate::servers::process::{START_LIMIT, cpu_time};
 
 /// The variable that names a cluster to use instead of a local binary.

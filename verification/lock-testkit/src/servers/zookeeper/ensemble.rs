@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use conformance_tests::Unavailable;
+use conformance_tests::proxied::Servers;
 use conformance_tests::server::Proxy;
 use lock_core::async_trait;
 
 use super::member::{self, Member};
-use conformance_tests::proxied::Servers;
 use crate::servers::process::{cpu_time, failed, url_from};
 
 /// The variable that names an ensemble to use instead of local servers.
