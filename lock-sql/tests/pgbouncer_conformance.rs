@@ -2,7 +2,7 @@
 
 mod postgres_harness;
 
-use lock_testkit::proxied;
+use conformance_tests::proxied;
 use postgres_harness::{Postgres, Route};
 
 fn main() -> std::process::ExitCode {

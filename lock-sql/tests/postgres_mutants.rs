@@ -12,7 +12,7 @@ mod postgres_common;
 mod postgres_harness;
 mod postgres_scenes;
 
-use lock_testkit::proxied;
+use conformance_tests::proxied;
 use postgres_harness::{Postgres, Route};
 
 fn main() -> std::process::ExitCode {

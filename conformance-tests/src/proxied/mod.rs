@@ -2,8 +2,8 @@
 //! [`Setup`].
 //!
 //! The cases share their servers, and each has names of its own there, so that a server that starts slowly, or several of
-//! them, start once. Only the cases that freeze or restart them have others. `tests/memcached.rs` of this crate is an
-//! example.
+//! them, start once. Only the cases that freeze or restart them have others, one after the other. `tests/memcached.rs` of
+//! this crate is an example.
 
 mod servers;
 mod wrong_clients;
@@ -11,8 +11,8 @@ mod wrong_clients;
 use std::fmt;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{self, Arc, PoisonError};
 
 use lock_core::{LockBackend, LockKey, OsRng, OwnerId, Result, async_trait};
 use tokio::sync::Mutex;
@@ -123,6 +123,7 @@ pub(crate) fn wrapped(setup: impl Setup, wrap: Wrap) -> ExitCode {
     let code = crate::main(Proxied { setup, wrap, shared: Arc::clone(&shared) });
     // Threads that libtest has left behind may still hold the harness.
     shared.servers.blocking_lock().take();
+    shared.spare().clear();
     code
 }
 
@@ -138,12 +139,26 @@ impl fmt::Debug for Proxied {
     }
 }
 
-/// The servers of all cases that disturb none.
 #[derive(Debug, Default)]
 struct Shared {
+    /// Those of all cases that disturb none.
     servers: Mutex<Option<Arc<dyn Servers>>>,
+    /// Those that a case has had for itself, and has left in whatever state.
+    spare: sync::Mutex<Vec<Arc<dyn Servers>>>,
     /// Whether a variable has named servers that are not ours.
     are_foreign: AtomicBool,
+}
+
+impl Shared {
+    fn spare(&self) -> sync::MutexGuard<'_, Vec<Arc<dyn Servers>>> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Servers that nobody has any more, if they serve again.
+    async fn mended(&self) -> Option<Arc<dyn Servers>> {
+        let servers = self.spare().pop()?;
+        (servers.thaw().is_ok() && servers.serve().await.is_ok()).then_some(servers)
+    }
 }
 
 impl Proxied {
@@ -160,6 +175,7 @@ impl Proxied {
         Ok(Box::new(ProxiedStore {
             setup: Arc::clone(&self.setup),
             wrap: Arc::clone(&self.wrap),
+            shared: Arc::clone(&self.shared),
             servers,
             alone,
             case: OwnerId::generate(&OsRng)?.to_hex(),
@@ -185,7 +201,11 @@ impl Harness for Proxied {
     }
 
     async fn start_alone(&self) -> Result<Box<dyn Store>, Unavailable> {
-        self.store(self.launch().await?, true)
+        let servers = match self.shared.mended().await {
+            Some(servers) => servers,
+            None => self.launch().await?,
+        };
+        self.store(servers, true)
     }
 
     /// With the servers of somebody else there are fewer cases.
@@ -203,6 +223,7 @@ impl Harness for Proxied {
 struct ProxiedStore {
     setup: Arc<dyn Setup>,
     wrap: Wrap,
+    shared: Arc<Shared>,
     servers: Arc<dyn Servers>,
     /// Whether no other case is on them.
     alone: bool,
@@ -213,6 +234,14 @@ struct ProxiedStore {
 impl fmt::Debug for ProxiedStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ProxiedStore").field("setup", &self.setup).finish_non_exhaustive()
+    }
+}
+
+impl Drop for ProxiedStore {
+    fn drop(&mut self) {
+        if self.alone {
+            self.shared.spare().push(Arc::clone(&self.servers));
+        }
     }
 }
 
