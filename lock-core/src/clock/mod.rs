@@ -7,6 +7,8 @@
 //! tokio's (paused) test time, and [`ManualClock`](crate::testing::ManualClock) moves only when a
 //! test says so.
 
+#[cfg_attr(distlock_mutants, path = "../mutants/kernel.rs")]
+mod kernel;
 mod system;
 pub(crate) mod test_clocks;
 mod timers;

@@ -13,10 +13,11 @@ use std::time::Duration;
 
 use crate::mutex::{Mutex, MutexGuard};
 use rustix::time::{
-    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
-    timerfd_create, timerfd_settime,
+    Itimerspec, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime, timerfd_create,
+    timerfd_settime,
 };
 
+use super::kernel;
 use super::timers::{TimerSleep, TimerSource, Timers};
 use super::{Clock, ClockInstant, Sleep};
 
@@ -154,7 +155,7 @@ impl Drop for Alarm {
 }
 
 fn start_thread(clock: Weak<Alarm>) -> std::io::Result<Arc<OwnedFd>> {
-    let fd = Arc::new(timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC)?);
+    let fd = Arc::new(timerfd_create(kernel::timer(), TimerfdFlags::CLOEXEC)?);
     let timer = Arc::clone(&fd);
     std::thread::Builder::new()
         .name("distlock-timer".to_owned())
@@ -204,7 +205,7 @@ fn set_timer(fd: &OwnedFd, at: ClockInstant) {
 }
 
 fn boot_time() -> ClockInstant {
-    let time = clock_gettime(ClockId::Boottime);
+    let time = clock_gettime(kernel::clock());
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
     ClockInstant::from_nanos(seconds.saturating_mul(1_000_000_000).saturating_add(nanos))

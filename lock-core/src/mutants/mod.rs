@@ -3,7 +3,7 @@
 pub use crate::kinds::rules::{KindMistake, make};
 use crate::testing::Mutant;
 
-/// All mistakes.
+/// The mistakes in passing a hold on.
 pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a_fence_twice",
@@ -49,5 +49,19 @@ pub const MUTANTS: &[Mutant] = &[
         name: "passes_on_to_anybody",
         what: "a task joins that has asked for something else",
         killed_by: "s05_only_equal_tasks_join_a_cohort",
+    },
+];
+
+/// The mistakes of the clock, which `tests/suspended.rs` catches.
+pub const CLOCK_MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "counts_while_awake",
+        what: "leases are counted on a clock that stands still while the machine sleeps",
+        killed_by: "a_lease_is_counted_while_the_machine_sleeps",
+    },
+    Mutant {
+        name: "wakes_while_awake",
+        what: "sleepers are woken by a timer that stands still while the machine sleeps",
+        killed_by: "a_lease_is_counted_while_the_machine_sleeps",
     },
 ];
