@@ -116,11 +116,14 @@ fn current_or_own() -> Result<Handle> {
 }
 
 /// The runtime of a program that has none: one thread, started by the first call that needs it,
-/// which lives as long as the process.
+/// which lives as long as the process. A forked process has no thread of its parent's, and starts its own.
 fn own_runtime() -> Result<Handle> {
-    static OWN: Mutex<Option<Handle>> = Mutex::new(None);
+    static OWN: Mutex<Option<(u32, Handle)>> = Mutex::new(None);
+    let process = std::process::id();
     let mut own = OWN.lock();
-    if let Some(handle) = &*own {
+    if let Some((of, handle)) = &*own
+        && *of == process
+    {
         return Ok(handle.clone());
     }
     let failed = |error| {
@@ -131,6 +134,6 @@ fn own_runtime() -> Result<Handle> {
     let handle = runtime.handle().clone();
     crate::thread::start("distlock", move || runtime.block_on(std::future::pending::<()>()))
         .map_err(failed)?;
-    *own = Some(handle.clone());
+    *own = Some((process, handle.clone()));
     Ok(handle)
 }
