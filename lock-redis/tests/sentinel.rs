@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
+mod common;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -10,10 +12,10 @@ use std::time::Duration;
 use conformance_tests::server::{Port, Proxy};
 use lock_core::{Clock, ClockInstant, ErrorKind, LockBackend, LockGuard, Locks, SystemClock};
 use lock_redis::{SentinelBackend, connect_sentinel};
-use lock_testkit::assert_exactly;
 use lock_testkit::servers::{
     RedisGroup, RedisServer, follow, has_replicas, member, order, sentinel,
 };
+use lock_testkit::{assert_exactly, golden};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
@@ -160,6 +162,20 @@ async fn a_client_that_trusts_follows_a_failover_at_once() {
     group.successor(0).await.unwrap();
     let second = acquired(&locks, "lock").await.token().unwrap();
     assert_exactly!(second > first, "{second} after {first}");
+}
+
+/// What a group knows of its master beside the locks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_stored_is_what_was_stored() {
+    let group = RedisGroup::start(1, SETTINGS).await.unwrap();
+    let url = group.url("lock_max_ttl=60s&lock_bootstrap=now");
+    let locks = Locks::new(connected(&url).await);
+    let lock = locks.named("held").unwrap().label("a label").ttl(Duration::from_secs(60));
+    let guard = lock.acquire_timeout(LIMIT).await.unwrap();
+    let mut master = common::plain(&group.servers()[0]).await;
+    let stored = common::stored::stored(&mut master).await;
+    golden::check(env!("CARGO_MANIFEST_DIR"), "sentinel", &stored);
+    drop(guard);
 }
 
 /// Three servers, and the links between them. Sentinels of the test's own name to each side who its master is.

@@ -168,6 +168,8 @@ async fn what_is_stored_is_what_was_stored() {
     let ours = locks(backend(&servers).await, SESSION);
     let guard = ours.named("held").unwrap().label("a label").acquire().await.unwrap();
     ours.named("released").unwrap().acquire().await.unwrap().release().await.unwrap();
+    let forced = ours.named("forced").unwrap().acquire().await.unwrap();
+    ours.force_release_any("forced").await.unwrap();
     let waiter = ours.named("held").unwrap().label("another");
     let waiting = tokio::spawn(async move { drop(waiter.acquire().await) });
     let plain = plain(&servers).await;
@@ -175,9 +177,11 @@ async fn what_is_stored_is_what_was_stored() {
     // A container without children goes a moment later.
     let released = async || plain.check_stat("/locks/released").await.unwrap();
     until("it goes", SLACK, async || released().await.is_none()).await;
+    let forced_one = async || plain.check_stat("/locks/forced").await.unwrap();
+    until("it goes", SLACK, async || forced_one().await.is_none()).await;
     let mut lines = Vec::new();
     told(&plain, "/".to_owned(), &mut lines).await;
     golden::check(env!("CARGO_MANIFEST_DIR"), "zookeeper", &lines);
     waiting.abort();
-    drop(guard);
+    drop((guard, forced));
 }

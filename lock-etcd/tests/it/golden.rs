@@ -12,6 +12,8 @@ async fn what_is_stored_is_what_was_stored() {
     let (a, b) = (locks(&cluster).await, locks(&cluster).await);
     let held = a.named("held").unwrap().label("a label").ttl(LONG).acquire().await.unwrap();
     a.named("released").unwrap().acquire().await.unwrap().release().await.unwrap();
+    let forced = a.named("forced").unwrap().acquire().await.unwrap();
+    a.force_release_any("forced").await.unwrap();
     let waiter = b.named("held").unwrap().label("another").ttl(LONG);
     let waiting = tokio::spawn(async move { drop(waiter.acquire().await) });
     let plain = plain(&cluster, 0);
@@ -35,5 +37,5 @@ async fn what_is_stored_is_what_was_stored() {
     }
     golden::check(env!("CARGO_MANIFEST_DIR"), "etcd", &lines);
     waiting.abort();
-    drop(held);
+    drop((held, forced));
 }

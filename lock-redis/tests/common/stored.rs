@@ -19,10 +19,16 @@ async fn told(connection: &mut MultiplexedConnection, key: &str) -> String {
         other => panic!("{key:?} is a {other}"),
     };
     let value: Value = ask(connection, read).await;
-    let value: Vec<String> = match kind.as_str() {
+    let mut value: Vec<String> = match kind.as_str() {
         "string" => vec![redis::from_redis_value(value).unwrap()],
         _ => redis::from_redis_value(value).unwrap(),
     };
+    // The server shows the fields of a hash in any order.
+    if kind == "hash" {
+        let mut fields: Vec<_> = value.chunks(2).collect();
+        fields.sort();
+        value = fields.concat();
+    }
     let left: i64 = ask(connection, &["PTTL", key]).await;
     let left = u64::try_from(left).map_or_else(
         |_| "for ever".to_owned(),

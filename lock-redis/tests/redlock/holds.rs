@@ -99,6 +99,24 @@ async fn what_is_stored_is_what_was_stored() {
     drop(guard);
 }
 
+/// And a node that has lost its data, and waits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_stored_after_a_loss_is_what_was_stored() {
+    let masters = Masters::start().await.unwrap();
+    let client = masters.client("").await.unwrap();
+    granted(&mut *claim(&client, "lock", TTL)).await;
+    masters.command(0, &["FLUSHALL"]).await;
+    until("it is found out", TTL, async || {
+        let mut asks = claim(&client, "other", TTL);
+        granted(&mut *asks).await;
+        asks.release().await.unwrap();
+        masters.has(0, "distlock\u{1e}quorum").await
+    })
+    .await;
+    let stored = stored(&mut masters.plain(0).await).await;
+    golden::check(env!("CARGO_MANIFEST_DIR"), "redlock-lost", &stored);
+}
+
 /// A claim whose hold has ended waits like any other: it is woken by the next release.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_whose_hold_has_ended_is_woken() {

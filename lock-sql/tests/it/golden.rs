@@ -1,10 +1,12 @@
-//! What a held lock, a waiter and a released lock leave in each database: the table as the database shows it, and
+//! What a held lock, waiters and locks that were released leave in each database: the table as the database shows it, and
 //! its rows.
 
 use std::time::Duration;
 
-use lock_core::{LockGuard, Locks};
+use lock_core::{Claim, LockGuard, Locks};
 use lock_testkit::golden;
+use lock_testkit::servers::PostgresServer;
+use sqlx::PgConnection;
 use sqlx::sqlite::SqlitePool;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
@@ -13,11 +15,13 @@ use crate::{mysql_common, postgres_common};
 
 const TTL: Duration = Duration::from_secs(60);
 
-/// A lock that is held, one that was released, and a waiter.
+/// A lock that is held, one that was released, one by force, and a waiter.
 async fn used(a: &Locks, b: &Locks) -> (LockGuard, JoinHandle<()>) {
     let held = a.named("held").unwrap().label("a label").ttl(TTL).cohort(4);
     let held = held.acquire().await.unwrap();
     a.named("released").unwrap().acquire().await.unwrap().release().await.unwrap();
+    let _forced = a.named("forced").unwrap().ttl(TTL).acquire().await.unwrap();
+    a.force_release_any("forced").await.unwrap();
     let waiter = b.named("held").unwrap().ttl(TTL);
     let waiting = tokio::spawn(async move { drop(waiter.acquire().await) });
     (held, waiting)
@@ -46,6 +50,21 @@ async fn sqlite_stores_what_it_has_stored() {
     drop(held);
 }
 
+/// A lock that was released, whose next waiter has not heard of it.
+async fn woken(server: &PostgresServer, plain: &mut PgConnection) -> Box<dyn Claim> {
+    let (a, b) = (postgres_common::backend(server).await, postgres_common::backend(server).await);
+    let mut holder = postgres_common::claim(&a, "woken", TTL, true);
+    let mut next = postgres_common::claim(&b, "woken", TTL, true);
+    postgres_common::granted(&mut *holder).await;
+    let waits = "SELECT count(*) FROM distlock WHERE name = 'woken' AND waiters <> '{}'";
+    // A client that does not listen yet is not told, and has no place.
+    while postgres_common::number(plain, waits).await == 0 {
+        postgres_common::busy(&mut *next).await;
+    }
+    holder.release().await.unwrap();
+    next
+}
+
 #[tokio::test]
 async fn postgres_stores_what_it_has_stored() {
     let server = postgres_common::server().await;
@@ -54,6 +73,7 @@ async fn postgres_stores_what_it_has_stored() {
     let mut plain = postgres_common::plain(&server).await;
     let waits = "SELECT count(*) FROM distlock WHERE waiters <> '{}'";
     postgres_common::until_number(&mut plain, waits, 1).await;
+    let _woken = woken(&server, &mut plain).await;
     let table = "SELECT concat_ws(' ', column_name, data_type, collation_name, \
          CASE is_nullable WHEN 'NO' THEN 'NOT NULL' END, column_default) \
          FROM information_schema.columns WHERE table_name = 'distlock' ORDER BY ordinal_position";
