@@ -25,20 +25,21 @@
 //! - **R**, what was released or given back leaves nothing behind at a node, and nothing on its way.
 //!
 //! What is covered, on three nodes and exhaustively, with blocks of one and of two where nothing else is said.
-//! What is checked "by name" is ignored unless it is named, since it takes long:
+//! What is checked "every night" is ignored in other runs, since it takes long:
 //! - acquiring, with raised counters, and from unequal ones (blocks of one);
 //! - a request that arrives twice (blocks of one);
 //! - a node that joins a hold later, and is adopted by a renewal (blocks of one);
-//! - a second try or renewal of a hold (blocks of two; those of one by name); and within twelve steps, with a
+//! - a second try or renewal of a hold (blocks of two; those of one every night); and within twelve steps, with a
 //!   request that has no answer;
-//! - the loss of the data of one node, and its admission; by name, with late copies of it (blocks of one);
+//! - the loss of the data of one node, and its admission, also with late copies of it; every night, two losses (blocks of
+//!   one);
 //! - the same beside a hold that is believed in, and renewed (blocks of one);
 //! - giving back and release, for one claim at one node (blocks of one): what is left there depends neither on
 //!   other nodes nor on the fence; within twelve steps, with another client; and a hold while what gives an earlier
-//!   try of its claim back arrives late.
+//!   try of its claim back arrives late; each also while a node loses its data.
 //!
 //! - a look, whose nodes are heard at any moments: beside a hold and an acquisition, in two rounds (blocks of one) or one
-//!   (blocks of two and one); by name, beside two acquisitions (blocks of one). Within twelve steps, from unequal
+//!   (blocks of two and one); every night, beside two acquisitions (blocks of one). Within twelve steps, from unequal
 //!   counters, beside a second try or renewal of a hold, and while a node loses its data (blocks of one).
 //!
 //! On five nodes, with blocks of two: all that happens within eleven steps after a grant, such as the expiry
