@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::fs::statvfs;
 use rustix::process::Pid;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::guarded::Guarded;
 use crate::Unavailable;
@@ -17,6 +17,9 @@ use crate::Unavailable;
 /// The first and the longest pause before a starting server is asked again whether it is ready:
 /// Redis takes some milliseconds, and ZooKeeper is slowed down by frequent probes.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(40));
+
+/// A starting server may accept a connection, and forget it.
+const LONGEST_LOOK: Duration = Duration::from_secs(5);
 
 /// A program that a test starts, stops and starts again, with its log. Dropping it kills the
 /// program, and the processes that this has started.
@@ -63,7 +66,8 @@ impl Process {
         Ok(())
     }
 
-    /// Waits for at most `limit` until `serves`, which gets its process id, says that it is ready.
+    /// Waits for at most `limit` until `serves`, which gets its process id, says that it is ready. A look
+    /// that takes long is given up, and another one follows.
     ///
     /// # Errors
     ///
@@ -72,10 +76,10 @@ impl Process {
     /// # Cancel safety
     ///
     /// Cancel-safe. The program keeps running.
-    pub async fn ready(
+    pub async fn ready<F: Future<Output = bool>>(
         &self,
         limit: Duration,
-        serves: impl Fn(u32) -> bool,
+        serves: impl Fn(u32) -> F,
     ) -> Result<(), Unavailable> {
         let deadline = Instant::now() + limit;
         let (mut pause, longest) = PAUSES;
@@ -84,7 +88,8 @@ impl Process {
                 self.kill();
                 return Err(self.broken(&format!("ended at once: {status}")));
             }
-            if serves(self.id()?) {
+            let end_of_look = deadline.min(Instant::now() + LONGEST_LOOK);
+            if timeout_at(end_of_look, serves(self.id()?)).await.unwrap_or(false) {
                 return Ok(());
             }
             if Instant::now() >= deadline {

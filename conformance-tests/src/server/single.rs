@@ -1,7 +1,10 @@
 //! A server that is one program on one port.
 
+use std::fmt;
+use std::future;
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
+use std::pin::Pin;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -14,29 +17,65 @@ use crate::Unavailable;
 /// How long the server may take until it accepts connections.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
+type Serves = dyn Fn(SocketAddr) -> Pin<Box<dyn Future<Output = bool> + Send>> + Send + Sync;
+
 /// One server program in a temporary folder. Dropping it kills the program and removes the folder.
-#[derive(Debug)]
 pub struct Server {
     // Dropped in this order: the folder and the port of a running server must not be given away.
     process: Process,
     command: Mutex<Command>,
     folder: TempDir,
     port: Port,
+    limit: Duration,
+    serves: Box<Serves>,
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { process, folder, port, .. } = self;
+        f.debug_struct("Server")
+            .field("process", process)
+            .field("folder", folder)
+            .field("port", port)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Server {
-    /// Starts `command` in a new temporary folder, which is its working directory, and waits until
-    /// it accepts connections on `port`. What it prints goes to [`log`](Self::log).
+    /// Starts `command` in a new temporary folder, which is its working directory, and waits for at most a
+    /// minute until it accepts connections on `port`. What it prints goes to [`log`](Self::log).
     ///
     /// # Errors
     ///
-    /// [`Unavailable::missing`] if the program is not installed; [`Unavailable::broken`], with the
-    /// server's log, if it ends, or does not accept connections within a minute.
+    /// As [`start_until`](Self::start_until).
     ///
     /// # Cancel safety
     ///
     /// Dropping the future kills the program.
-    pub async fn start(mut command: Command, port: Port) -> Result<Self, Unavailable> {
+    pub async fn start(command: Command, port: Port) -> Result<Self, Unavailable> {
+        let look = Duration::from_millis(200);
+        let accepts =
+            move |address| future::ready(TcpStream::connect_timeout(&address, look).is_ok());
+        Self::start_until(command, port, START_LIMIT, accepts).await
+    }
+
+    /// As [`start`](Self::start), and waits for at most `limit` until `serves`, which gets its address, says that it is
+    /// ready, as it does after a [restart](Self::restart): for a server that accepts connections before it answers.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable::missing`] if the program is not installed; [`Unavailable::broken`], with the
+    /// server's log, if it ends, or is not ready in time.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future kills the program.
+    pub async fn start_until<F: Future<Output = bool> + Send + 'static>(
+        mut command: Command,
+        port: Port,
+        limit: Duration,
+        serves: impl Fn(SocketAddr) -> F + Send + Sync + 'static,
+    ) -> Result<Self, Unavailable> {
         let program = command.get_program().to_string_lossy().into_owned();
         let folder = tempfile::Builder::new().prefix("server").tempdir();
         let folder = folder
@@ -44,7 +83,9 @@ impl Server {
         command.current_dir(folder.path());
         let remedy = "install it, or name its path";
         let process = Process::new(program, remedy, folder.path().join("log"));
-        let server = Self { process, command: Mutex::new(command), folder, port };
+        let (command, serves) =
+            (Mutex::new(command), Box::new(move |at| Box::pin(serves(at)) as _));
+        let server = Self { process, command, folder, port, limit, serves };
         server.run().await?;
         Ok(server)
     }
@@ -52,9 +93,7 @@ impl Server {
     /// Starts the program; one that runs is killed first.
     async fn run(&self) -> Result<(), Unavailable> {
         self.process.spawn(&mut self.command.lock().unwrap_or_else(PoisonError::into_inner))?;
-        let limit = Duration::from_millis(200);
-        let accepts = |_| TcpStream::connect_timeout(&self.address(), limit).is_ok();
-        self.process.ready(START_LIMIT, accepts).await
+        self.process.ready(self.limit, |_| (self.serves)(self.address())).await
     }
 
     /// Where it listens.
@@ -105,7 +144,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// As [`start`](Self::start).
+    /// As [`start_until`](Self::start_until).
     ///
     /// # Cancel safety
     ///
@@ -120,6 +159,8 @@ mod tests {
     use std::io::{BufRead, BufReader, Write};
     use std::os::unix::process::CommandExt;
     use std::process::Stdio;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
     use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
@@ -163,7 +204,7 @@ mod tests {
             let server = start(deaf).await;
             server.freeze().unwrap();
             println!("@{}", server.process.id().unwrap());
-            std::future::pending::<()>().await;
+            future::pending::<()>().await;
         }
     }
 
@@ -242,6 +283,34 @@ mod tests {
         });
         assert!(panicked.await.is_err());
         assert!(is_gone(id).await);
+    }
+
+    #[tokio::test]
+    async fn a_server_is_ready_when_its_harness_says_so() {
+        let start = async |ready_after: usize, limit| {
+            let looks = Arc::new(AtomicUsize::new(0));
+            let serves = move |address| {
+                let (looks, is_ready) =
+                    (Arc::clone(&looks), looks.fetch_add(1, Relaxed) >= ready_after);
+                async move {
+                    // One that gets no answer does not keep the others waiting.
+                    if !is_ready && looks.load(Relaxed) == 1 {
+                        future::pending::<()>().await;
+                    }
+                    is_ready && tokio::net::TcpStream::connect(address).await.is_ok()
+                }
+            };
+            let mut command = this_executable("program");
+            let port = Port::reserve().unwrap();
+            command.env(PORT, port.to_string());
+            Server::start_until(command, port, limit, serves).await
+        };
+        let server = start(2, START_LIMIT).await.unwrap();
+        assert_eq!(ask(&server).unwrap(), "1\n");
+        server.restart().await.unwrap();
+        assert_eq!(ask(&server).unwrap(), "2\n");
+        let error = start(usize::MAX, Duration::from_millis(300)).await.unwrap_err();
+        assert!(error.reason().contains(" does not serve within 300ms"), "{error}");
     }
 
     #[tokio::test]

@@ -2,8 +2,10 @@
 
 mod store;
 
+use std::net::SocketAddr;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
+use std::time::Duration;
 
 use conformance_tests::server::{Port, Proxy, Server};
 use conformance_tests::{Client, Harness, Store, Unavailable};
@@ -30,7 +32,12 @@ impl Harness for MyHarness {
         command.args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--appendonly", "yes"]);
         // Otherwise a write that it has acknowledged may wait for the disk, and a kill loses it.
         command.args(["--appendfsync", "no"]);
-        Ok(Box::new(MyStore(Server::start(command, port).await?)))
+        // It accepts connections before it has read its data.
+        let serves = |server: SocketAddr| async move {
+            store::ask(&server.to_string(), &["EXISTS", "lock"]).await.is_ok()
+        };
+        let server = Server::start_until(command, port, Duration::from_secs(60), serves).await?;
+        Ok(Box::new(MyStore(server)))
     }
 
     /// Opens the store from another process, which the suite starts, stops and kills.

@@ -1,5 +1,6 @@
 //! `pgbouncer`.
 
+use std::future::ready;
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -54,8 +55,9 @@ impl PgBouncer {
         process.spawn(&mut command)?;
         let address = port.address();
         let listens = |_| {
-            process.log().contains(&format!("listening on {address}"))
-                && TcpStream::connect_timeout(&address, Duration::from_millis(200)).is_ok()
+            let says_so = process.log().contains(&format!("listening on {address}"));
+            let look = Duration::from_millis(200);
+            ready(says_so && TcpStream::connect_timeout(&address, look).is_ok())
         };
         process.ready(START_LIMIT, listens).await?;
         Ok(Self { _process: process, _directory: directory, port })

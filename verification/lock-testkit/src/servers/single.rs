@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fmt;
+use std::future::ready;
 use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -228,7 +229,8 @@ impl<K: Kind> Own<K> {
         command.args(&self.options);
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         self.process.spawn(&mut command)?;
-        self.process.ready(START_LIMIT, |id| self.kind.answers(self.address(), id)).await
+        let answers = |id| ready(self.kind.answers(self.address(), id));
+        self.process.ready(START_LIMIT, answers).await
     }
 }
 

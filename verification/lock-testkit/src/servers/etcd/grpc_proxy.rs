@@ -1,5 +1,6 @@
 //! `etcd grpc-proxy`.
 
+use std::future::ready;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -32,8 +33,8 @@ impl GrpcProxy {
             .arg("--data-dir")
             .arg(directory.path().join("data"));
         process.spawn(&mut command)?;
-        let listens =
-            |_| TcpStream::connect_timeout(&port.address(), Duration::from_millis(200)).is_ok();
+        let look = Duration::from_millis(200);
+        let listens = |_| ready(TcpStream::connect_timeout(&port.address(), look).is_ok());
         process.ready(START_LIMIT, listens).await?;
         Ok(Self { _process: process, _directory: directory, port })
     }

@@ -1,5 +1,6 @@
 //! The test's own cluster: how its members are started.
 
+use std::future::ready;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -82,7 +83,7 @@ impl Own {
         for member in learners {
             if !again {
                 let first = &self.members[0];
-                first.process().ready(START_LIMIT, |_| first.knows_version()).await?;
+                first.process().ready(START_LIMIT, |_| ready(first.knows_version())).await?;
                 self.add_learner(&self.members[member])?;
             }
             self.spawn(member)?;
@@ -141,7 +142,7 @@ impl Own {
     /// Waits until a member answers.
     pub(super) async fn wait_for(&self, at: usize) -> Result<(), Unavailable> {
         let member = &self.members[at];
-        member.process().ready(START_LIMIT, |_| member.is_healthy()).await
+        member.process().ready(START_LIMIT, |_| ready(member.is_healthy())).await
     }
 
     /// Keeps a copy of what the first member has stored.

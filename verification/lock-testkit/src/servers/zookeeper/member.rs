@@ -1,5 +1,6 @@
 //! One ZooKeeper server.
 
+use std::future::ready;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::MetadataExt as _;
@@ -187,8 +188,10 @@ impl Member {
 
     /// Waits until it is ready.
     pub(super) async fn wait(&self) -> Result<(), Unavailable> {
-        let serves =
-            |_| self.ask_within("srvr", PATIENCE[0]).is_ok_and(|answer| answer.contains("Mode:"));
+        let serves = |_| {
+            let answer = self.ask_within("srvr", PATIENCE[0]);
+            ready(answer.is_ok_and(|answer| answer.contains("Mode:")))
+        };
         self.process.ready(START_LIMIT, serves).await
     }
 
