@@ -68,15 +68,22 @@ pub(crate) enum Extent {
 /// what is not as expected. A run without the store says nothing, unless the store is required: then all that is ignored
 /// is not for it.
 pub(crate) fn compared(
-    path: &Path,
+    path: Option<&Path>,
     results: &[CaseResult],
     (extent, is_required): (Extent, bool),
 ) -> Result<Option<String>, Vec<String>> {
     let has_run = results.iter().any(|one| !matches!(one.outcome, Outcome::Ignored(_)));
-    let is_part = extent == Extent::Part;
-    let (shown, write) = (path.display(), std::env::var_os(WRITE).is_some());
-    if !(has_run || is_required) || !(write || path.exists()) || (write && is_part) {
+    let (is_part, write) = (extent == Extent::Part, std::env::var_os(WRITE).is_some());
+    if !(has_run || is_required) || (write && is_part) {
         return Ok(None);
+    }
+    let not_compared = |why: String| Ok((!is_part).then(|| format!("not compared: {why}")));
+    let Some(path) = path else {
+        return not_compared("no file says which cases have to run".to_owned());
+    };
+    let shown = path.display();
+    if !(write || path.exists()) {
+        return not_compared(format!("there is no {shown}; {WRITE}=1 writes it"));
     }
     let failed = |error: std::io::Error| vec![format!("{shown}: {error}")];
     let old = if path.exists() {
@@ -213,7 +220,7 @@ mod tests {
         std::fs::write(&path, written(&Lines::new(), &before)).unwrap();
         let part = |outcome: Outcome, is_required| {
             let now = [CaseResult { id: before[0].id, outcome }];
-            compared(&path, &now, (Extent::Part, is_required)).map_err(|all| all.len())
+            compared(Some(&path), &now, (Extent::Part, is_required)).map_err(|all| all.len())
         };
         assert_eq!(part(Outcome::Passed, true), Ok(None));
         assert_eq!(part(ignored("no luck"), true), Err(1));
