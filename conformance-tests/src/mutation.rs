@@ -31,7 +31,7 @@ use std::sync::{Mutex, PoisonError};
 use lock_core::testing::Mutant;
 
 use crate::cases;
-use crate::runner::{MARK, REPEAT, clause};
+use crate::runner::{MARK, REPEAT, clause, say_once_more};
 
 /// Tells a child process what to run: `suite`, or `scene:` and a name.
 const CHILD: &str = "DISTLOCK_MUTATION_CHILD";
@@ -103,13 +103,13 @@ const TRIES: u32 = 3;
 
 /// What a killer has [`seen`] when it could judge.
 fn judged(killer: &str, mutant: &str) -> Result<Option<String>, String> {
-    let mut judged = seen(killer, mutant);
     for _ in 1..TRIES {
-        if judged.is_err() {
-            judged = seen(killer, mutant);
+        match seen(killer, mutant) {
+            Err(why) => say_once_more(killer, &format!("with the mistake {mutant:?}: {why}")),
+            judged => return judged,
         }
     }
-    judged
+    seen(killer, mutant)
 }
 
 /// What a killer saw, if it saw a mistake. An error if it did not finish, or a case could not

@@ -110,14 +110,15 @@ fn judged(id: &str, place: &Place, mut run: impl FnMut() -> (Ended, Option<Strin
             (Ended::Failed(failure), standstill) => (failure, standstill),
             (ended, _) => return ended,
         };
-        let told = failure.seen.lines().take(2).collect::<Vec<_>>().join(" ");
         match (failure.verdict, standstill) {
             // It has seen nothing that would have to be excused.
-            (Verdict::Late, _) => eprintln!("once more: {id}: {told}"),
+            (Verdict::Late, _) => say_once_more(id, &failure.seen),
             (Verdict::Violated | Verdict::Panicked, _) | (_, None) => {
                 return Ended::Failed(failure);
             }
-            (_, Some(standstill)) => eprintln!("repeated: {id}: {standstill}: {told}"),
+            (_, Some(standstill)) => {
+                eprintln!("repeated: {id}: {standstill}: {}", in_short(&failure.seen));
+            }
         }
         place.step_aside();
     }
@@ -144,11 +145,23 @@ fn repeated(times: u32, run: impl Fn() -> Ended) -> Ended {
 fn run_struck(harness: &Arc<dyn Harness>, case: Case) -> Ended {
     for _ in 1..TRIES {
         match run_once(harness, case) {
-            Ended::Failed(failure) if failure.verdict == Verdict::Missed => {}
+            Ended::Failed(failure) if failure.verdict == Verdict::Missed => {
+                say_once_more(case.id, &failure.seen);
+            }
             ended => return ended,
         }
     }
     run_once(harness, case)
+}
+
+/// Says that a case, or what else is judged, is run again though no stall has come upon it.
+pub(crate) fn say_once_more(id: &str, seen: &str) {
+    eprintln!("once more: {id}: {}", in_short(seen));
+}
+
+/// The clause, and what was seen.
+fn in_short(told: &str) -> String {
+    told.lines().take(2).collect::<Vec<_>>().join(" ")
 }
 
 fn run_once(harness: &Arc<dyn Harness>, case: Case) -> Ended {
