@@ -37,7 +37,7 @@ pub(crate) enum Verdict {
     Broken,
     /// It did not hold, and a slow machine is no excuse: two holders, a falling fence.
     Violated,
-    /// Nothing, since a task ended by a panic that nobody waits for. That is no better.
+    /// Nothing, since a call of the store, or a task that nobody waits for, ended by a panic. That is no better.
     Panicked,
     /// Nothing: the set-up, a connection or the harness failed first.
     Hindered,

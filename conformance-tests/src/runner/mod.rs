@@ -172,12 +172,12 @@ fn run_once(harness: &Arc<dyn Harness>, case: Case) -> Ended {
     let spawned = std::thread::Builder::new().name(case.id.to_owned()).spawn(move || {
         let outcome = catch_unwind(AssertUnwindSafe(|| block_on_case(&harness, case)));
         let panics = panics::on(case.id);
+        let panicked = |seen: &str| Ended::Failed(Failure::new(seen, Verdict::Panicked));
         let _ = send.send(match outcome {
-            Ok(_) if !panics.is_empty() => {
-                Ended::Failed(Failure::new(panics.join("; "), Verdict::Panicked))
-            }
-            Ok(outcome) => outcome,
-            Err(panic) => Ended::hindered(format!("a panic: {}", panic_text(&*panic))),
+            Ok(ended) if panics.is_empty() => ended,
+            // One that was passed on from another thread.
+            Err(panic) if panics.is_empty() => panicked(panic_text(&*panic)),
+            _ => panicked(&panics.join("; ")),
         });
     });
     if let Err(error) = spawned {
@@ -218,7 +218,7 @@ fn told(case: &Case, Failure { seen, verdict, calls, wire }: &Failure) -> String
         Verdict::Broken => ("broken", String::new()),
         Verdict::Violated => ("broken", format!("\n{MARK}no slow machine excuses this")),
         Verdict::Panicked => {
-            ("not judged", format!("\n{MARK}a task of the store ended by a panic"))
+            ("not judged", format!("\n{MARK}a task or a call of the store ended by a panic"))
         }
         Verdict::Hindered | Verdict::Late | Verdict::Missed | Verdict::Unavailable => {
             ("not judged", String::new())
@@ -414,7 +414,7 @@ mod tests {
             (Nothing::Broken, "\nseen: wrong password"),
             (Nothing::Hangs, "\nseen: it did not end within 3600s"),
             (Nothing::Panics, "S6 not judged: "),
-            (Nothing::Panics, "\nseen: a panic: a defect of the harness"),
+            (Nothing::Panics, "a defect of the harness\nviolated: "),
         ] {
             match one(harness) {
                 Outcome::Failed(text) => assert!(text.contains(seen), "{harness:?}: {text}"),
@@ -479,11 +479,13 @@ mod tests {
         );
         let not_judged = ("no answer", Verdict::Late, false);
         assert_eq!((run([not_judged, not_judged, pass]), runs.get()), (Outcome::Passed, 3));
-        let violation = ("two holders", Verdict::Violated, true);
-        assert_eq!(
-            (run([violation, pass, pass]), runs.get()),
-            (Outcome::Failed("two holders".to_owned()), 1)
-        );
+        for verdict in [Verdict::Violated, Verdict::Panicked] {
+            let grave = ("two holders", verdict, true);
+            assert_eq!(
+                (run([grave, pass, pass]), runs.get()),
+                (Outcome::Failed("two holders".to_owned()), 1)
+            );
+        }
     }
 
     /// The calls that a case makes on this store, and in which states; `None` if it is not for it.
