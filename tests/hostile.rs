@@ -110,7 +110,7 @@ struct Scene {
     turncoats: Vec<Turncoat>,
     locks: Locks,
     /// Ended with the scene.
-    _servers: Box<dyn lock_testkit::servers::Servers>,
+    _servers: Box<dyn conformance_tests::proxied::Servers>,
 }
 
 impl Scene {
