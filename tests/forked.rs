@@ -1,6 +1,7 @@
 //! A process that holds a lock forks: what the page of guarantees says of both, and what the child may still do.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+#![allow(clippy::disallowed_methods, reason = "a program that makes blocking calls has no runtime")]
 
 use std::io::{BufRead, BufReader, Read, stdin};
 use std::os::unix::process::parent_id;
