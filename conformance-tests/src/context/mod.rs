@@ -10,7 +10,7 @@ pub(crate) mod witness;
 #[cfg(test)]
 use std::collections::BTreeSet;
 use std::fmt::{self, Display};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use lock_core::testing::TokioClock;
@@ -27,6 +27,16 @@ use crate::{Client, Fault, Faults, Harness, Store, Time};
 /// The context of one case. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Cx(Arc<Inner>);
+
+/// The context of a case that may have ended: it does not keep the store.
+#[derive(Clone, Debug)]
+pub(crate) struct WeakCx(Weak<Inner>);
+
+impl WeakCx {
+    pub(crate) fn upgrade(&self) -> Option<Cx> {
+        self.0.upgrade().map(Cx)
+    }
+}
 
 struct Inner {
     time: Time,
@@ -82,6 +92,10 @@ impl Cx {
         let witness = Witness::new(clock.clone());
         let inner = Inner { time, store, clock, capabilities, prefix, faults, meant, witness };
         Ok(Self(Arc::new(inner)))
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakCx {
+        WeakCx(Arc::downgrade(&self.0))
     }
 
     pub(crate) fn store(&self) -> &dyn Store {
@@ -298,7 +312,7 @@ impl Cx {
     pub(crate) fn request_for(&self, name: &str, ttl: Duration) -> Check<ClaimRequest> {
         let owner = OwnerId::generate(&OsRng)?;
         Ok(ClaimRequest::new(self.key(name)?, owner, self.round(ttl))
-            .with_call_timeout(Duration::from_secs(5)))
+            .with_call_timeout(self.ttl().max(Duration::from_secs(5))))
     }
 
     pub(crate) fn claim(

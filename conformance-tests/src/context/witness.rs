@@ -1,7 +1,7 @@
 //! What a store was asked last, and in which state: told with a failure. And what it has promised: whom
 //! it has given a lock, and until when.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -29,6 +29,9 @@ pub(crate) struct Witness {
 struct Notes {
     clients: usize,
     last: VecDeque<String>,
+    /// The calls that have not ended, by when they began.
+    under_way: BTreeMap<u64, String>,
+    begun: u64,
     made: BTreeSet<(Call, State)>,
     promises: HashMap<(String, OwnerId), Promise>,
 }
@@ -56,9 +59,13 @@ impl Witness {
         Arc::new(Watched { inner, client: notes.clients, witness: self.clone() })
     }
 
-    /// The last calls, the latest one last.
+    /// The last calls that have ended, the latest one last, and the last of those that have not.
     pub(crate) fn told(&self) -> Vec<String> {
-        self.notes().last.iter().cloned().collect()
+        let notes = self.notes();
+        let more = notes.under_way.len().saturating_sub(LAST);
+        let under_way = notes.under_way.values().skip(more);
+        let under_way = under_way.map(|call| format!("{call}: under way"));
+        notes.last.iter().cloned().chain(under_way).collect()
     }
 
     /// Which calls were made, and in which states.
@@ -76,40 +83,41 @@ impl Witness {
         holders.filter(|((name, _), promise)| *name == key && promise.until > now).count()
     }
 
-    fn note(&self, text: String) {
-        let mut notes = self.notes();
-        if notes.last.len() == LAST {
-            notes.last.pop_front();
-        }
-        notes.last.push_back(text);
-    }
-
     fn makes(&self, call: Call, state: State) {
         self.notes().made.insert((call, state));
     }
 }
 
-/// One call. It notes itself when it ends: answered, or dropped.
+/// One call. It notes when it begins, and when it ends: answered, or dropped.
 struct Noted<'a> {
     witness: &'a Witness,
-    client: usize,
-    key: &'a str,
-    call: Call,
-    state: State,
+    begun: u64,
     answer: Option<String>,
 }
 
 impl Drop for Noted<'_> {
     fn drop(&mut self) {
-        let Self { client, key, call, state, .. } = self;
-        self.witness.makes(*call, *state);
+        let mut notes = self.witness.notes();
+        let call = notes.under_way.remove(&self.begun).unwrap_or_default();
         let answer = self.answer.take().unwrap_or_else(|| "dropped".to_owned());
-        let text = format!("client {client}, {key:?}: {call:?} in the state {state:?}: {answer}");
-        self.witness.note(text);
+        if notes.last.len() == LAST {
+            notes.last.pop_front();
+        }
+        notes.last.push_back(format!("{call}: {answer}"));
     }
 }
 
-impl Noted<'_> {
+impl<'a> Noted<'a> {
+    fn new(witness: &'a Witness, client: usize, key: &str, call: Call, state: State) -> Self {
+        witness.makes(call, state);
+        let mut notes = witness.notes();
+        notes.begun += 1;
+        let begun = notes.begun;
+        let text = format!("client {client}, {key:?}: {call:?} in the state {state:?}");
+        notes.under_way.insert(begun, text);
+        Self { witness, begun, answer: None }
+    }
+
     async fn answers<T: fmt::Debug>(mut self, call: impl Future<Output = Result<T>>) -> Result<T> {
         let answer = call.await;
         self.answer = Some(match &answer {
@@ -133,9 +141,8 @@ impl fmt::Debug for Watched {
 }
 
 impl Watched {
-    fn noted<'a>(&'a self, key: &'a str, call: Call) -> Noted<'a> {
-        let Self { client, witness, .. } = self;
-        Noted { witness, client: *client, key, call, state: State::Open, answer: None }
+    fn noted(&self, key: &str, call: Call) -> Noted<'_> {
+        Noted::new(&self.witness, self.client, key, call, State::Open)
     }
 
     fn below(&self) -> Result<&dyn LockAdmin> {
@@ -254,7 +261,7 @@ impl Trace {
             _ => {}
         }
         let Self { witness, client, key, .. } = &*self;
-        let noted = Noted { witness, client: *client, key, call, state: before, answer: None };
+        let noted = Noted::new(witness, *client, key, call, before);
         let answer = noted.answers(future).await?;
         self.state = leads_to(&answer, before);
         Ok(answer)
@@ -366,6 +373,8 @@ impl Claim for WatchedClaim {
 
 #[cfg(test)]
 mod tests {
+    use std::task::{Context, Waker};
+
     use lock_core::OsRng;
     use lock_core::memory::MemoryBackend;
 
@@ -384,7 +393,12 @@ mod tests {
         };
         let mut holder = a.claim(request()).unwrap();
         let mut waiter = b.claim(request().with_wait(true)).unwrap();
-        holder.try_acquire().await.unwrap();
+        let mut asked = holder.try_acquire();
+        let mut unwoken = Context::from_waker(Waker::noop());
+        assert!(asked.as_mut().poll(&mut unwoken).is_pending());
+        let under_way = "client 1, \"lock\": TryAcquire in the state New: under way";
+        assert_eq!(witness.told(), [under_way]);
+        asked.await.unwrap();
         waiter.try_acquire().await.unwrap();
         let _ = drop_after(1, waiter.try_acquire()).await;
         waiter.check().await.unwrap();

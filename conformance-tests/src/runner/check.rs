@@ -39,7 +39,7 @@ pub(crate) enum Verdict {
     Violated,
     /// Nothing, since a call of the store, or a task that nobody waits for, ended by a panic. That is no better.
     Panicked,
-    /// Nothing: the set-up, a connection or the harness failed first.
+    /// Nothing: the set-up, a connection or the harness failed first, or the case did not end.
     Hindered,
     /// Nothing: the machine was too slow for the case, or the store was too slow to answer it.
     Late,

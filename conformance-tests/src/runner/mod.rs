@@ -5,6 +5,7 @@ pub(crate) mod check;
 mod expected;
 pub(crate) mod junit;
 mod level;
+mod limits;
 pub(crate) mod main_fn;
 mod pace;
 mod panics;
@@ -14,27 +15,21 @@ pub(crate) mod report;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 
 use crate::cases;
-use crate::context::Cx;
-use crate::context::seed;
+use crate::context::{Cx, seed};
 use crate::runner::case::{Case, Need};
 use crate::runner::check::{Check, Failure, Stop, Verdict};
+use crate::runner::limits::{GetLimits, Limits, Progress, watched};
 use crate::runner::pace::Pace;
 use crate::runner::place::Place;
 use crate::runner::report::{CaseResult, Outcome, Report};
 use crate::{Harness, Time};
 use lock_core::{Binding, Wake};
-
-/// The longest a case may take on its own clock and on the real one.
-const VIRTUAL_LIMIT: Duration = Duration::from_secs(3600);
-const VIRTUAL_WATCHDOG: Duration = Duration::from_secs(15);
-const REAL_LIMIT: Duration = Duration::from_secs(120);
-const REAL_WATCHDOG: Duration = Duration::from_secs(150);
 
 /// Runs all cases whose names `filter` accepts, one after the other, on stores of `harness`.
 ///
@@ -144,14 +139,14 @@ fn repeated(times: u32, run: impl Fn() -> Ended) -> Ended {
 /// what keeps the connection alive.
 fn run_struck(harness: &Arc<dyn Harness>, case: Case) -> Ended {
     for _ in 1..TRIES {
-        match run_once(harness, case) {
+        match run_once(harness, case, Limits::of) {
             Ended::Failed(failure) if failure.verdict == Verdict::Missed => {
                 say_once_more(case.id, &failure.seen);
             }
             ended => return ended,
         }
     }
-    run_once(harness, case)
+    run_once(harness, case, Limits::of)
 }
 
 /// Says that a case, or what else is judged, is run again though no stall has come upon it.
@@ -164,41 +159,30 @@ fn in_short(told: &str) -> String {
     told.lines().take(2).collect::<Vec<_>>().join(" ")
 }
 
-fn run_once(harness: &Arc<dyn Harness>, case: Case) -> Ended {
+fn run_once(harness: &Arc<dyn Harness>, case: Case, limits: GetLimits) -> Ended {
     panics::watch();
-    let (send, receive) = sync_channel(1);
+    let (send, receive) = sync_channel(2);
     let time = harness.time();
     let harness = Arc::clone(harness);
     let spawned = std::thread::Builder::new().name(case.id.to_owned()).spawn(move || {
-        let outcome = catch_unwind(AssertUnwindSafe(|| block_on_case(&harness, case)));
+        let run = || block_on_case(&harness, case, limits, &send);
+        let outcome = catch_unwind(AssertUnwindSafe(run));
         let panics = panics::on(case.id);
         let panicked = |seen: &str| Ended::Failed(Failure::new(seen, Verdict::Panicked));
-        let _ = send.send(match outcome {
+        let _ = send.send(Progress::Ended(match outcome {
             Ok(ended) if panics.is_empty() => ended,
             // One that was passed on from another thread.
             Err(panic) if panics.is_empty() => panicked(panic_text(&*panic)),
             _ => panicked(&panics.join("; ")),
-        });
+        }));
     });
     if let Err(error) = spawned {
         return Ended::hindered(format!("the case's thread could not be started: {error}"));
     }
-    let watchdog = if time == Time::Virtual { VIRTUAL_WATCHDOG } else { REAL_WATCHDOG };
-    let failure = match receive.recv_timeout(watchdog) {
-        Ok(Ended::Failed(failure)) => failure,
-        Ok(ended) => return ended,
-        Err(error) => {
-            let seen = match (error, time) {
-                (RecvTimeoutError::Disconnected, _) => "its thread vanished".to_owned(),
-                (_, Time::Virtual) => format!(
-                    "after {watchdog:?} it hangs: a task blocks its thread, or waits for what does not follow tokio's paused clock"
-                ),
-                (_, Time::Real) => format!("after {watchdog:?} it hangs: a task blocks its thread"),
-            };
-            Failure::new(seen, Verdict::Hindered)
-        }
-    };
-    Ended::Failed(Failure { seen: told(&case, &failure), ..failure })
+    match watched(&receive, time, limits(time, Duration::ZERO).watchdog) {
+        Ended::Failed(failure) => Ended::Failed(Failure { seen: told(&case, &failure), ..failure }),
+        ended => ended,
+    }
 }
 
 /// A line that begins with it says that there were two holders, that a fence fell, or that a task panicked. Nothing
@@ -231,14 +215,17 @@ fn told(case: &Case, Failure { seen, verdict, calls, wire }: &Failure) -> String
     format!("{clause} {what}: {}\nseen: {seen}{calls}{wire}{seed}{excuse}", case.about)
 }
 
-fn block_on_case(harness: &Arc<dyn Harness>, case: Case) -> Ended {
+fn block_on_case(
+    harness: &Arc<dyn Harness>,
+    case: Case,
+    limits: GetLimits,
+    progress: &SyncSender<Progress>,
+) -> Ended {
     let runtime = match runtime(harness.time(), case.id) {
         Ok(runtime) => runtime,
         Err(error) => return Ended::hindered(format!("no runtime: {error}")),
     };
-    let limit = if harness.time() == Time::Virtual { VIRTUAL_LIMIT } else { REAL_LIMIT };
-    let harness = Arc::clone(harness);
-    let checked = runtime.block_on(checked(harness, case, limit));
+    let checked = runtime.block_on(checked(&**harness, case, limits, progress));
     // Remaining keepers hold their claims; a blocking call of a store may still run.
     runtime.shutdown_timeout(Duration::from_secs(1));
     match checked {
@@ -258,15 +245,21 @@ pub(crate) fn runtime(time: Time, name: &str) -> std::io::Result<Runtime> {
     }
 }
 
-/// Fails what does not end in time.
+/// Gives up what does not end in time, which says nothing of the clause: a case that demands an end says by when.
 async fn within<T>(limit: Duration, action: impl Future<Output = T>) -> Check<T> {
-    let late = |_| Stop::failed(format_args!("it did not end within {limit:?}"));
+    let late = |_| Stop::hindered(format_args!("it did not end within {limit:?}"));
     tokio::time::timeout(limit, action).await.map_err(late)
 }
 
-async fn checked(harness: Arc<dyn Harness>, case: Case, limit: Duration) -> Check {
-    let start = Cx::start(&*harness, case.needs.contains(&Need::Alone));
-    let cx = match within(limit, start).await? {
+async fn checked(
+    harness: &dyn Harness,
+    case: Case,
+    limits: GetLimits,
+    progress: &SyncSender<Progress>,
+) -> Check {
+    let time = harness.time();
+    let start = Cx::start(harness, case.needs.contains(&Need::Alone));
+    let cx = match within(limits(time, Duration::ZERO).case, start).await? {
         Ok(cx) => cx,
         Err(missing) if !missing.is_broken() && is_required(harness.name()) => {
             let seen = format!("LOCK_TEST_REQUIRE asks for this store, and {missing}");
@@ -283,7 +276,9 @@ async fn checked(harness: Arc<dyn Harness>, case: Case, limit: Duration) -> Chec
     if case.needs.contains(&Need::Faults) {
         cx.link().await?;
     }
-    let body = within(limit, (case.body)(cx.clone())).await;
+    let limits = limits(time, cx.ttl());
+    let _ = progress.send(Progress::Started(cx.downgrade(), limits));
+    let body = within(limits.case, (case.body)(cx.clone())).await;
     body.and_then(|ended| ended).and_then(|()| cx.all_have_struck()).map_err(|stop| match stop {
         Stop::Failed(failure) => {
             let (calls, wire) = (cx.last_calls(), cx.last_messages());
@@ -412,6 +407,7 @@ mod tests {
         for (harness, seen) in [
             (Nothing::Broken, "S6 not judged: "),
             (Nothing::Broken, "\nseen: wrong password"),
+            (Nothing::Hangs, "S6 not judged: "),
             (Nothing::Hangs, "\nseen: it did not end within 3600s"),
             (Nothing::Panics, "S6 not judged: "),
             (Nothing::Panics, "a defect of the harness\nviolated: "),
