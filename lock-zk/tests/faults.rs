@@ -6,10 +6,11 @@ mod common;
 
 use std::time::Duration;
 
-use common::{SLACK, children, connect, locks, plain, until};
+use common::{SLACK, children, connect, hosts, locks, plain, until};
 use conformance_tests::server::Proxy;
 use lock_core::Locks;
 use lock_testkit::assert_exactly;
+use lock_testkit::hammer::Hammer;
 use lock_testkit::servers::ZooKeeper;
 
 /// An ensemble, a client of all its servers, and a session that outlasts an election.
@@ -108,4 +109,22 @@ async fn a_rolling_restart_costs_neither_hold_nor_place() {
     let next = tokio::time::timeout(SLACK * 2, waiter).await.unwrap().unwrap().unwrap();
     assert_exactly!(next.token().unwrap() > fence, "a fence falls: {next:?}");
     next.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rolling_restart_under_load_breaks_no_promise() {
+    let servers = ZooKeeper::ensemble().await.unwrap();
+    let mut clients = Vec::new();
+    for _ in 0..4 {
+        let client = connect(hosts(&servers), "lock_session_timeout=12s").await;
+        clients.push(locks(client, Duration::from_secs(12)));
+    }
+    let hammer = Hammer::start(clients, Duration::from_secs(12));
+    hammer.take(20).await;
+    for member in 0..servers.len() {
+        servers.kill_one(member).unwrap();
+        servers.start_one(member).await.unwrap();
+        hammer.take(20).await;
+    }
+    hammer.goes_on().await;
 }

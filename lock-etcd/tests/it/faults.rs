@@ -5,6 +5,7 @@ use std::time::Duration;
 use conformance_tests::server::Proxy;
 use lock_core::{ErrorKind, LockGuard, LockState, Locks, Result};
 use lock_testkit::assert_exactly;
+use lock_testkit::hammer::Hammer;
 use lock_testkit::servers::EtcdCluster;
 use tokio::task::JoinHandle;
 
@@ -164,6 +165,41 @@ async fn a_holder_outlives_a_rolling_restart() {
     let _ = guard.release().await;
     let next = soon("the hand-over", waiting).await.unwrap().unwrap();
     assert_exactly!(next.token().unwrap() > fence, "a fence falls: {next:?}");
+}
+
+/// Four clients take a lock in a loop, each over a member of its own.
+async fn hammered(cluster: &EtcdCluster) -> Hammer {
+    let mut clients = Vec::new();
+    for member in [0, 1, 2, 0] {
+        clients.push(locks_from(cluster, member).await);
+    }
+    let hammer = Hammer::start(clients, Duration::from_secs(10));
+    hammer.take(20).await;
+    hammer
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rolling_restart_under_load_breaks_no_promise() {
+    let cluster = three().await;
+    let hammer = hammered(&cluster).await;
+    for member in 0..3 {
+        cluster.restart(member).await.unwrap();
+        hammer.take(20).await;
+    }
+    hammer.goes_on().await;
+}
+
+/// As operators replace a machine: its member is removed, and the cluster gets a new one without data.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_is_replaced_under_load_breaks_no_promise() {
+    let cluster = three().await;
+    let hammer = hammered(&cluster).await;
+    let leader = cluster.leader().await.unwrap();
+    for member in [(leader + 1) % 3, leader] {
+        cluster.replace(member).await.unwrap();
+        hammer.take(20).await;
+    }
+    hammer.goes_on().await;
 }
 
 /// At the same time, since most of it is waiting.

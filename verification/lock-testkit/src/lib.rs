@@ -4,6 +4,7 @@
 //! - `hostile` — servers of ill will
 //! - `preload` — a full disk, and other things that a kernel can do to a program
 //! - `fuzz.rs` — a saved corpus, mutated
+//! - `hammer.rs` — clients that take one lock in a loop
 //! - `golden.rs` — what a store holds, beside a file
 //! - `certificates.rs` — for servers with TLS
 //! - `turns.rs` — tasks that take a lock in turn
@@ -31,6 +32,7 @@ macro_rules! assert_exactly {
 pub mod certificates;
 pub mod fuzz;
 pub mod golden;
+pub mod hammer;
 pub mod hostile;
 pub mod networked;
 pub mod preload;

@@ -89,6 +89,19 @@ impl EtcdCluster {
         self.own()?.wait_for(member).await
     }
 
+    /// Removes a member, and adds another one without data in its place, as with a new machine; waits until it answers.
+    pub async fn replace(&self, member: usize) -> Result<(), Unavailable> {
+        let (gone, other) = (self.member(member)?, self.member((member + 1) % self.members())?);
+        let status = gone.status().ok_or_else(|| Unavailable::broken("it does not answer"))?;
+        accepted(other, "remove", &format!("{{\"ID\":\"{}\"}}", status.0)).await?;
+        self.kill(member)?;
+        gone.begin_anew()
+            .map_err(|error| Unavailable::broken(format!("its data stays: {error}")))?;
+        let address = gone.announced();
+        accepted(other, "add", &format!("{{\"peerURLs\":[\"http://{address}\"]}}")).await?;
+        self.restart(member).await
+    }
+
     /// Kills all members, starts them again, and waits until each answers.
     pub async fn restart_all(&self) -> Result<(), Unavailable> {
         for member in 0..self.members() {
@@ -256,4 +269,16 @@ mod tests {
         let error = EtcdCluster::builder().option("nonsense", "1").start().await.unwrap_err();
         assert!(error.is_broken() && error.reason().contains("nonsense"), "{error}");
     }
+}
+
+/// Asks until a change of the members is accepted: a cluster is healthy when they have been connected for a while.
+async fn accepted(member: &Member, change: &str, body: &str) -> Result<(), Unavailable> {
+    let deadline = tokio::time::Instant::now() + START_LIMIT;
+    while member.post(&format!("/v3/cluster/member/{change}"), body).is_none() {
+        if tokio::time::Instant::now() >= deadline {
+            return Err(Unavailable::broken(format!("etcd refuses to {change} a member")));
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    Ok(())
 }

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use conformance_tests::Unavailable;
@@ -20,6 +21,8 @@ pub(super) struct Member {
     announced: SocketAddr,
     /// It follows without a vote, and serves no requests.
     learner: bool,
+    /// It was added to a cluster that there was.
+    joins: AtomicBool,
     data: PathBuf,
     process: Process,
 }
@@ -33,6 +36,7 @@ impl Member {
             tls_port: if tls { Some(Port::reserve()?) } else { None },
             peer_port,
             learner: false,
+            joins: AtomicBool::new(false),
             data: directory.join(format!("m{at}")),
             process: from_package("etcd", "etcd-server", directory.join(format!("log{at}"))),
         })
@@ -40,6 +44,17 @@ impl Member {
 
     pub(super) fn set_learner(&mut self, learner: bool) {
         self.learner = learner;
+    }
+
+    /// It begins anew, as a member that was added.
+    pub(super) fn begin_anew(&self) -> std::io::Result<()> {
+        self.joins.store(true, Relaxed);
+        std::fs::remove_dir_all(&self.data)
+    }
+
+    /// Whether there was a cluster before it.
+    pub(super) fn joins(&self) -> bool {
+        self.learner || self.joins.load(Relaxed)
     }
 
     pub(super) fn announce(&mut self, announced: SocketAddr) {

@@ -116,10 +116,10 @@ impl Own {
         let members = self.members.iter().enumerate();
         let cluster: Vec<_> = members
             // The initial members do not know of those that join later.
-            .filter(|(_, other)| member.is_learner() || !other.is_learner())
+            .filter(|(_, other)| member.joins() || !other.is_learner())
             .map(|(at, member)| format!("m{at}=http://{}", member.announced()))
             .collect();
-        let state = if member.is_learner() { "existing" } else { "new" };
+        let state = if member.joins() { "existing" } else { "new" };
         let mut command = etcd();
         command
             .arg(format!("--name=m{at}"))
