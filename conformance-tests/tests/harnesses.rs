@@ -10,7 +10,9 @@ use async_trait::async_trait;
 use conformance_tests::{
     Client, Fault, Faults, Harness, MemoryHarness, Report, Store, Time, Unavailable, run,
 };
-use lock_core::{Capabilities, Claim, ClaimRequest, LockBackend, LockKey, LocksBuilder, Result};
+use lock_core::{
+    Capabilities, Claim, ClaimRequest, Error, ErrorKind, LockBackend, LockKey, LocksBuilder, Result,
+};
 
 /// What a harness does not do, or does in another way than it says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +51,22 @@ enum Lie {
     BreaksTwice,
     /// The first client declares less than the others.
     DeclaresLess,
+    /// Heals a moment later than it says.
+    HealsLater,
+    /// A healed link is cut again a moment later.
+    HealsForAMoment,
+    /// The faults that are arranged come upon the requests of another client.
+    DisturbsAnother,
+    /// Two clients are one.
+    GivesOneClient,
+    /// A later client reaches another store.
+    GivesAnotherStore,
+    /// Requests are counted by tens.
+    CountsInTens,
+    BreaksLater,
+    ThawsNothing,
+    /// Where one answer is lost, the next one is, too.
+    LosesTwo,
 }
 
 #[derive(Debug)]
@@ -56,10 +74,14 @@ struct Liar(MemoryHarness, Lie);
 
 #[derive(Debug)]
 struct LyingStore {
-    inner: Box<dyn Store>,
+    inner: Arc<dyn Store>,
     lie: Lie,
     links: Mutex<Vec<Arc<dyn Faults>>>,
+    first: Mutex<Option<Client>>,
 }
+
+/// How late one is that does a thing later than it says.
+const LATER: Duration = Duration::from_millis(700);
 
 #[derive(Debug)]
 struct LyingFaults(Arc<dyn Faults>, Lie, AtomicU64);
@@ -75,8 +97,8 @@ impl Harness for Liar {
     }
 
     async fn start(&self) -> Result<Box<dyn Store>, Unavailable> {
-        let (inner, lie) = (self.0.start().await?, self.1);
-        Ok(Box::new(LyingStore { inner, lie, links: Mutex::default() }))
+        let (inner, lie) = (Arc::from(self.0.start().await?), self.1);
+        Ok(Box::new(LyingStore { inner, lie, links: Mutex::default(), first: Mutex::default() }))
     }
 }
 
@@ -94,9 +116,24 @@ impl LyingStore {
 #[async_trait]
 impl Store for LyingStore {
     async fn client(&self) -> Result<Client> {
-        let mut client = self.inner.client().await?;
-        let link = client.faults.clone().unwrap();
         let is_first = self.links.lock().unwrap().is_empty();
+        let mut client = match self.lie {
+            Lie::GivesAnotherStore if !is_first => {
+                let other = MemoryHarness::queued().start().await;
+                other
+                    .map_err(|why| Error::new(ErrorKind::Unavailable, why.to_string()))?
+                    .client()
+                    .await?
+            }
+            _ => self.inner.client().await?,
+        };
+        let first = self.first.lock().unwrap().get_or_insert_with(|| client.clone()).clone();
+        match self.lie {
+            Lie::GivesOneClient => client = first,
+            Lie::DisturbsAnother => client.faults = first.faults,
+            _ => {}
+        }
+        let link = client.faults.clone().unwrap();
         self.links.lock().unwrap().push(Arc::clone(&link));
         client.faults = Some(Arc::new(LyingFaults(link, self.lie, AtomicU64::new(0))));
         if self.lie == Lie::DeclaresLess && is_first {
@@ -119,6 +156,14 @@ impl Store for LyingStore {
                 self.inner.break_hold(key).await?;
                 self.inner.break_hold(key).await
             }
+            Lie::BreaksLater => {
+                let (inner, key) = (Arc::clone(&self.inner), key.clone());
+                tokio::spawn(async move {
+                    tokio::time::sleep(LATER).await;
+                    inner.break_hold(&key).await
+                });
+                Ok(())
+            }
             _ => self.inner.break_hold(key).await,
         }
     }
@@ -140,6 +185,7 @@ impl Store for LyingStore {
     async fn thaw(&self) -> Result<(), Unavailable> {
         match self.lie {
             Lie::FreezeRefuses | Lie::FreezesWhoIsThere => self.inject(Fault::Heal).await,
+            Lie::ThawsNothing => Ok(()),
             _ => self.inner.thaw().await,
         }
     }
@@ -149,11 +195,30 @@ impl Store for LyingStore {
     }
 }
 
+impl LyingFaults {
+    /// Does this a moment later.
+    fn later(&self, fault: Fault) {
+        let link = Arc::clone(&self.0);
+        tokio::spawn(async move {
+            tokio::time::sleep(LATER).await;
+            link.inject(fault).await
+        });
+    }
+}
+
 #[async_trait]
 impl Faults for LyingFaults {
     async fn inject(&self, fault: Fault) -> Result<(), Unavailable> {
         let fault = match (self.1, fault) {
             (Lie::HealsNothing, Fault::Heal) => return Ok(()),
+            (Lie::HealsLater, Fault::Heal) => {
+                self.later(Fault::Heal);
+                return Ok(());
+            }
+            (Lie::HealsForAMoment, Fault::Heal) => {
+                self.later(Fault::Partition);
+                fault
+            }
             (_, Fault::Heal) => fault,
             (Lie::Without(not) | Lie::CountsWithout(not), _) if is_like(not, fault) => {
                 self.2.fetch_add(1, Ordering::Relaxed);
@@ -178,11 +243,18 @@ impl Faults for LyingFaults {
             }
             _ => fault,
         };
+        if self.1 == Lie::LosesTwo && fault == Fault::LoseNextReply {
+            self.0.inject(fault).await?;
+        }
         self.0.inject(fault).await
     }
 
     fn requests(&self) -> Option<u64> {
-        if self.1 == Lie::CountsNoRequests { Some(0) } else { self.0.requests() }
+        match self.1 {
+            Lie::CountsNoRequests => Some(0),
+            Lie::CountsInTens => self.0.requests().map(|made| made / 10 * 10),
+            _ => self.0.requests(),
+        }
     }
 
     fn struck(&self) -> Option<u64> {
@@ -297,6 +369,15 @@ fn what_is_not_done_is_noticed_by_a_control() {
         (Lie::FreezesWhoIsThere, frozen),
         (Lie::NoRestart, "c06_a_restart_is_noticed"),
         (Lie::DeclaresLess, "c06_a_restart_is_noticed"),
+        (Lie::HealsLater, "c07_a_release_after_calls_that_were_cut_off_works"),
+        (Lie::HealsForAMoment, cut),
+        (Lie::DisturbsAnother, "c02_a_lost_reply_is_found_again"),
+        (Lie::GivesOneClient, acts),
+        (Lie::GivesAnotherStore, acts),
+        (Lie::CountsInTens, befalls),
+        (Lie::BreaksLater, broken),
+        (Lie::ThawsNothing, frozen),
+        (Lie::LosesTwo, "c02_a_lost_reply_is_found_again"),
     ] {
         let report = report(lie, |case| case == control);
         assert_eq!(unjudged(&report), [control], "{lie:?} is not noticed");

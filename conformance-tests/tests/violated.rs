@@ -26,6 +26,8 @@ const WORDS: &[&str] = &[
     "does not rise",
     "granted a lock that is held",
     "two holders",
+    "should hold",
+    "third permit",
 ];
 
 /// The memory store, but for how it makes a claim.

@@ -238,6 +238,15 @@ impl Cx {
         }
     }
 
+    /// Says of a lock that others hold that somebody has got it: with no excuse if the store has promised
+    /// any lock to two at this moment.
+    pub(crate) fn second_holder<T>(&self, seen: impl Display) -> Check<T> {
+        match self.0.witness.is_crowded() {
+            true => Err(Stop::violated(seen)),
+            false => Err(Stop::failed(seen)),
+        }
+    }
+
     pub(crate) async fn backend(&self) -> Check<Arc<dyn LockBackend>> {
         Ok(self.client().await?.backend)
     }
@@ -493,12 +502,12 @@ pub(crate) async fn granted(claim: &mut dyn Claim) -> Check<FencingToken> {
 }
 
 /// An attempt that must be refused.
-pub(crate) async fn busy(claim: &mut dyn Claim) -> Check {
+pub(crate) async fn busy(cx: &Cx, claim: &mut dyn Claim) -> Check {
     match claim.try_acquire().await? {
         Attempt::Busy { .. } => Ok(()),
-        other => {
-            fail!("try_acquire of a lock that another client should hold was answered {other:?}")
-        }
+        other => cx.second_holder(format_args!(
+            "try_acquire of a lock that another client should hold was answered {other:?}"
+        )),
     }
 }
 

@@ -83,6 +83,13 @@ impl Witness {
         holders.filter(|((name, _), promise)| *name == key && promise.until > now).count()
     }
 
+    /// Whether the store has promised any lock to two owners until later than now.
+    pub(crate) fn is_crowded(&self) -> bool {
+        let (now, notes, mut held) = (self.clock.now(), self.notes(), BTreeSet::new());
+        let mut running = notes.promises.iter().filter(|(_, promise)| promise.until > now);
+        running.any(|((name, _), _)| !held.insert(name))
+    }
+
     fn makes(&self, call: Call, state: State) {
         self.notes().made.insert((call, state));
     }

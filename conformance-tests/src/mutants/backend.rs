@@ -42,6 +42,8 @@ impl WrongBackend {
                 LockKey::new(prefix.chars().take(64).collect::<String>(), name)
             }
             Bug::NamesEndAtWide if !narrow(name).is_empty() => LockKey::new(prefix, narrow(name)),
+            Bug::PrefixesDotted => LockKey::new(prefix.replace('.', "/"), name),
+            Bug::NamesEscapedOnce => LockKey::new(prefix, name.replacen('/', "%2F", 1)),
             Bug::NamesShortened => LockKey::new(prefix, name.chars().take(100).collect::<String>()),
             _ => Ok(key.clone()),
         }

@@ -474,6 +474,49 @@ mutants! {
         => c05_a_release_is_pushed;
     [PollOnly LongNamesAreNotShown] long_names_are_not_shown "shows long names as free"
         => c11_a_lock_is_found_under_its_name;
+    [PollOnly NamesEscapedOnce] names_escaped_once "escapes the first slash of a name, and no other"
+        => c11_distinct_names_never_block_each_other;
+    [PollOnly PrefixesDotted] prefixes_dotted "takes the dots of a prefix for slashes"
+        => c11_prefix_and_name_are_kept_apart;
+    [PollOnly RenewalIsCut] renewal_is_cut "cuts the ttl of a renewal to whole seconds"
+        => c04_a_ttl_with_a_fraction_is_kept;
+    [PollOnly RenewalIsClamped] renewal_is_clamped "keeps no lock for more than three seconds by a renewal, whatever it says"
+        => c01_inspection_follows_the_lease;
+    [PollOnly TokenRenewalIsClamped] token_renewal_is_clamped "keeps no lock for more than three seconds by a renewal by token, whatever it says"
+        => c01_inspection_follows_the_lease;
+    [PollOnly RenewedCheckPromises] renewed_check_promises "promises a whole ttl when a holder is checked that has renewed"
+        => c04_a_check_promises_what_is_left;
+    [Queued RepeatOfAHandOverIsKept] repeat_of_a_hand_over_is_kept "answers a repeated try from memory, after a wait"
+        => c04_a_repeat_is_kept_as_long_as_promised;
+    [PollOnly HoldsGrowOld] holds_grow_old "ends a hold after a minute, although it was renewed"
+        => c04_renewals_keep_the_lock;
+    [PollOnly DetachRenews] detach_renews "begins a new lease with a detach" => l01_a_detached_lock_ends_by_itself;
+    [PollOnly DetachedIsYoung] detached_is_young "shows a detached hold as old as its lease token"
+        => c01_inspection_follows_the_hold;
+    [Queued PlaceIsTakenOver] place_is_taken_over "renews a place in the queue for the bearer of a lease token"
+        => c14_another_owner_is_not_believed;
+    [PollOnly NoLimitByToken] no_limit_by_token "waits for an answer to a call by token as long as it takes"
+        => c12_calls_of_a_claim_are_bounded;
+    [Queued ReleaseByTokenIsSilent] release_by_token_is_silent "tells nobody of a release by token"
+        => c05_a_release_is_pushed;
+    [Queued DeafInTime] deaf_in_time "tells a waiter nothing after half a minute" => c05_a_release_is_pushed;
+    [Queued ChangesAreLookedFor] changes_are_looked_for "declares pushes, and looks every 400 ms"
+        => l02_a_push_is_faster_than_a_look_now_and_then;
+    [Queued ForceTellsNotItself] force_tells_not_itself "tells no holder of its loss if its own client took the lock away"
+        => c05_a_holder_is_told_of_its_loss;
+    [Queued ForceWakesTheOnlyOne] force_wakes_the_only_one "tells a waiter that a lock was taken away only if no other waits"
+        => c05_a_forced_release_is_pushed;
+    [Queued ForceTakesAPlace] force_takes_a_place "takes the place of the second waiter with the lock"
+        => l03_a_forced_release_keeps_the_queue;
+    [PollOnly MarkIsShort] mark_is_short "compares the beginning of a mark"
+        => c01_owners_that_differ_in_one_bit_are_two;
+    [Queued ListJoinsWaiters] list_joins_waiters "lists a lock once for each of its waiters"
+        => c13_inspection_counts_the_waiters;
+    [PollOnly ListByPattern] list_by_pattern "takes an underscore in the prefix of a list for any letter"
+        => c11_names_that_share_a_prefix_are_told_apart;
+    [Queued RenewedLabelIsGone] renewed_label_is_gone "forgets the label of a holder that had to wait when it renews"
+        => c01_inspection_shows_what_was_asked_for;
+    [PollOnly LabelsShortened] labels_shortened "cuts long labels" => c01_inspection_shows_what_was_asked_for;
     [PollOnly LookIsKept] look_is_kept "answers a second look at a name from memory"
         => c18_a_look_shows_each_hold_at_once;
     [PollOnly LookIsOld]

@@ -11,6 +11,7 @@ mod claim;
 mod guard;
 mod habit;
 mod hasty;
+mod later;
 mod look;
 mod past;
 mod place;
@@ -27,6 +28,7 @@ use self::bug::{Bug, Flavour};
 use self::guard::{ConstantRng, SlowClock, StoppedClock, TimersNeverFire};
 use self::habit::WrongHabit;
 use self::hasty::HastyBackend;
+use self::later::WrongLater;
 use self::look::WrongLook;
 use self::past::WrongPast;
 use self::side::Side;
@@ -49,7 +51,8 @@ impl SuiteMutant {
             let habit = WrongHabit::new(bug, Arc::new(wrong), Arc::clone(&side));
             let view = WrongView::new(bug, Arc::new(habit), Arc::clone(&side));
             let past = WrongPast::new(bug, Arc::new(view), Arc::clone(&side));
-            Arc::new(WrongLook::new(bug, Arc::new(past), Arc::clone(&side)))
+            let look = WrongLook::new(bug, Arc::new(past), Arc::clone(&side));
+            Arc::new(WrongLater::new(bug, Arc::new(look), Arc::clone(&side)))
         }
     }
 

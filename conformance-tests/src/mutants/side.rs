@@ -32,6 +32,7 @@ pub(super) struct Side {
     last: Mutex<HashMap<LockKey, Before>>,
     /// Who has got the lock after a wait, and from whom.
     handed: Mutex<Vec<(OwnerId, Before)>>,
+    later: Mutex<HashMap<OwnerId, Later>>,
     is_deaf: AtomicBool,
     ends: Mutex<HashMap<LockKey, ClockInstant>>,
     /// Whoever has taken a lock, or a place, and has not given it up.
@@ -43,6 +44,13 @@ pub(super) struct Side {
 pub(super) struct Before {
     pub(super) label: Option<String>,
     pub(super) fence: Option<FencingToken>,
+}
+
+/// What has become of a hold.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Later {
+    pub(super) is_renewed: bool,
+    pub(super) detached: Option<ClockInstant>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,6 +77,7 @@ impl Side {
             first_look: OnceLock::new(),
             last: Mutex::default(),
             handed: Mutex::default(),
+            later: Mutex::default(),
             is_deaf: AtomicBool::new(false),
             ends: Mutex::default(),
             contenders: Mutex::default(),
@@ -172,6 +181,23 @@ impl Side {
     }
 
     /// From now on nobody is told anything.
+    /// What has become of the hold of this owner.
+    pub(super) fn later(&self, owner: OwnerId) -> Later {
+        self.all_later().get(&owner).copied().unwrap_or_default()
+    }
+
+    pub(super) fn is_renewed(&self, owner: OwnerId) {
+        self.all_later().entry(owner).or_default().is_renewed = true;
+    }
+
+    pub(super) fn is_detached(&self, owner: OwnerId) {
+        self.all_later().entry(owner).or_default().detached = Some(self.clock.now());
+    }
+
+    fn all_later(&self) -> MutexGuard<'_, HashMap<OwnerId, Later>> {
+        self.later.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(super) fn deafen(&self) {
         self.is_deaf.store(true, Ordering::Relaxed);
     }

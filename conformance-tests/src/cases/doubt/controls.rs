@@ -10,7 +10,7 @@ use crate::Fault;
 use crate::cases::tools::{after_restart, answered, holds, missed_its_turn, queues, within};
 use crate::context::{Cx, Link, granted};
 use crate::runner::case::cases;
-use crate::runner::check::{Check, Stop};
+use crate::runner::check::{Check, Explain, Stop};
 use crate::server::Server;
 
 cases! {
@@ -234,6 +234,10 @@ async fn c06_a_link_that_is_cut_brings_no_answer(cx: Cx) -> Check {
         }
         link.inject(Fault::Heal).await?;
         answered(&cx, cx.ttl() * 4, async || claim.release().await).await?;
+        // It stays healed.
+        cx.sleep(cx.ttl()).await;
+        let later = answered(&cx, cx.ttl() * 2, async || claim.release().await).await;
+        later.or_hindered("a release on a link that was healed a while ago")?;
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use lock_core::{Effect, ErrorKind, Locks};
 
 use crate::Fault;
 use crate::cases::tools::{
-    error_kind, free_soon, free_within, has_struck, is_busy, soon, take, within,
+    error_kind, free_soon, free_within, has_struck, is_busy, refusal, soon, take, within,
 };
 use crate::context::{Cx, Link};
 use crate::runner::case::cases;
@@ -73,7 +73,7 @@ async fn l04_a_deadline_is_kept(cx: Cx) -> Check {
         let start = cx.now();
         let answer = locks.named("lock")?.acquire_timeout(limit).await;
         let waited = cx.now().since(start);
-        let kind = error_kind(answer, "acquire_timeout on a lock that is held")?;
+        let kind = refusal(&cx, answer, "acquire_timeout")?;
         ensure!(is_busy(&cx, kind), "another client held the lock, but the error is {kind:?}");
         ensure!(waited >= limit, "acquire_timeout({limit:?}) gave up after {waited:?}");
         let latest = limit + cx.late();
@@ -111,7 +111,7 @@ async fn l04_a_deadline_is_kept_behind_others(cx: Cx) -> Check {
             // The later waiters are behind others that wait longer.
             let limit = cx.ttl() / 10 * (11 - i);
             let start = cx.now();
-            let kind = error_kind(lock.acquire_timeout(limit).await, "a wait for a held lock")?;
+            let kind = refusal(&cx, lock.acquire_timeout(limit).await, "a wait")?;
             let waited = cx.now().since(start);
             ensure!(is_busy(&cx, kind), "a waiter behind others ended with {kind:?}");
             ensure!(

@@ -105,7 +105,7 @@ async fn left_behind(
     let since = cx.now();
     match before {
         Before::New => {}
-        Before::Waits | Before::Next => busy(&mut *claim).await?,
+        Before::Waits | Before::Next => busy(cx, &mut *claim).await?,
         Before::Holds => drop(granted(&mut *claim).await?),
     }
     if before == Before::Next
@@ -219,7 +219,7 @@ async fn c08_a_dropped_claim_disturbs_no_other(cx: Cx) -> Check {
             }
             let again = soon(&cx, cx.slack(), &after, granted(&mut *holder)).await??;
             ensure!(again == token, "{after}, the token of another one changed to {again}");
-            busy(&mut *waiter).await?;
+            busy(&cx, &mut *waiter).await?;
             ensure!(cx.is_free(a, "free").await?, "{after}, the client gets no free lock");
             Ok(done)
         })

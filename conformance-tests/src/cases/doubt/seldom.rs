@@ -7,7 +7,9 @@ use std::time::Duration;
 use lock_core::{Attempt, Claim, FencingToken, Released, Renewal, Victim};
 
 use crate::Fault;
-use crate::cases::tools::{admin, free_within, holds, queues, soon};
+use crate::cases::tools::{
+    admin, answered, at_each_request, free_within, holds, in_time, queues, soon,
+};
 use crate::context::{Cx, busy, granted};
 use crate::runner::case::cases;
 use crate::runner::check::{Check, Demanded, ensure, ensure_exactly, fail};
@@ -41,7 +43,7 @@ cases! {
         "a forced release of a hold that gets the answer to any one of its requests late leaves the next holder alone"
         covers [ForceRelease/Open/ReplyLate, ForceRelease/Open/OtherHolder];
     s06_an_operator_without_an_answer_gets_an_error [Inspect, Faults]
-        "inspection, listing and forced release are errors when the store refuses connections"
+        "inspection, listing and forced release are errors when the store refuses connections, and no lost or late answer shows a held lock as free"
         covers [Inspect/Open/Unreachable, List/Open/Unreachable, ForceRelease/Open/Unreachable];
 }
 
@@ -132,7 +134,7 @@ async fn l01_a_hand_over_ends_one_ttl_later(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
     let (mut holder, _) = cx.held(&a, "lock").await?;
     let mut waiter = cx.waiting_claim(&b, "lock")?;
-    busy(&mut *waiter).await?;
+    busy(&cx, &mut *waiter).await?;
     holder.release().await?;
     lock_of(&cx, &mut *waiter, "the only waiter", cx.slack()).await?;
     free_within(&cx, &a, "lock", cx.over(), "after a hand-over to a waiter").await
@@ -197,7 +199,7 @@ async fn l03_a_long_queue_is_served_in_order(cx: Cx) -> Check {
         let ttl = cx.long_ttl() + Duration::from_secs((WAITERS - i).into());
         let client = if i % 2 == 0 { &a } else { &b };
         let mut waiter = client.claim(cx.request_for("lock", ttl)?.with_wait(true))?;
-        busy(&mut *waiter).await?;
+        busy(&cx, &mut *waiter).await?;
         waiters.push(waiter);
     }
     holder.release().await?;
@@ -205,7 +207,7 @@ async fn l03_a_long_queue_is_served_in_order(cx: Cx) -> Check {
         let mut first = waiters.remove(0);
         let place = WAITERS as usize - waiters.len();
         if let Some(last) = waiters.last_mut() {
-            busy(&mut **last).await?;
+            busy(&cx, &mut **last).await?;
         }
         let what = format!("waiter {place} of {WAITERS}");
         lock_of(&cx, &mut *first, &what, cx.slack()).await?;
@@ -293,5 +295,27 @@ async fn s06_an_operator_without_an_answer_gets_an_error(cx: Cx) -> Check {
     let held = holder.check().await?;
     ensure!(held != Renewal::Lost, "no forced release got through, and a check says {held:?}");
     holder.release().await?;
+    for call in ["an inspection", "a list"] {
+        at_each_request(&cx, async |one| {
+            let mut holder = holds(&cx, &a, &one.lock).await?;
+            let (operator, key) = (admin(one.backend())?, cx.key(&one.lock)?);
+            let ask = async || match call {
+                "a list" => Ok(operator.list(key.prefix(), key.name()).await?.pop()),
+                _ => operator.inspect(&key).await,
+            };
+            let (first, after) = (in_time(&cx, cx.ttl() / 2, ask()), one.after(call));
+            let first = one.meets(first).await?;
+            let again = answered(&cx, cx.ttl() * 2, ask).await.demanded(&after)?;
+            for shown in first.into_iter().chain([again]) {
+                ensure!(
+                    shown.as_ref().is_some_and(|info| info.holder.is_some()),
+                    "{after}, a lock that is held is shown as {shown:?}"
+                );
+            }
+            holder.release().await?;
+            Ok(())
+        })
+        .await?;
+    }
     Ok(())
 }

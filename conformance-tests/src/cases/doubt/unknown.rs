@@ -1,16 +1,18 @@
 //! C2, C4, C6, C7 and S3 where an outcome is unknown, and the next call of the same kind meets more.
 
-use lock_core::{Attempt, Renewal, Victim};
+use std::sync::Arc;
+
+use lock_core::{Attempt, LockBackend, Renewal, Victim};
 
 use crate::Fault;
 use crate::cases::tools::{
     admin, answered, at_each_await, at_each_request, free_soon, give_up, give_up_at_last, holds,
-    kept_until, queues, still_held,
+    in_time, kept_until, queues, still_held,
 };
 use crate::context::cancel::drop_after;
 use crate::context::{Cx, busy, granted};
 use crate::runner::case::cases;
-use crate::runner::check::{Check, ensure, ensure_exactly, fail};
+use crate::runner::check::{Check, Demanded, ensure, ensure_exactly, fail};
 
 cases! {
     c02_many_lost_answers_make_one_entry [Faults]
@@ -163,29 +165,34 @@ async fn c08_a_detach_without_an_answer_can_be_repeated(cx: Cx) -> Check {
 }
 
 async fn c07_a_forced_release_can_be_repeated(cx: Cx) -> Check {
-    let (link, other) = (cx.link().await?, cx.backend().await?);
-    let key = cx.key("lock")?;
-    let admin = admin(&link.backend)?;
-    let mut last = None;
-    let mut taken_away = async |what: &str| {
-        admin.force_release(&key, &Victim::Anybody).await?;
-        let next = cx.fence_if_free(&other, "lock").await?;
+    let (backend, other) = (cx.backend().await?, cx.backend().await?);
+    let taken_away = async |by: &Arc<dyn LockBackend>, name: &str, token, what: &str| {
+        let (admin, key) = (admin(by)?, cx.key(name)?);
+        let again = async || admin.force_release(&key, &Victim::Anybody).await;
+        answered(&cx, cx.ttl() * 2, again).await.demanded(what)?;
+        let next = cx.fence_if_free(&other, name).await?;
         ensure!(next.is_some(), "after {what} and its repetition the lock is not free");
-        ensure_exactly!(next > last, "the token does not rise: {next:?} after {last:?}");
-        last = next;
+        ensure_exactly!(next > Some(token), "the token does not rise: {next:?} after {token}");
         Check::Ok(())
     };
-    for fault in [Fault::LoseNextReply, Fault::LoseNextRequest] {
-        let mut holder = holds(&cx, &other, "lock").await?;
-        link.inject(fault).await?;
-        let _ = admin.force_release(&key, &Victim::Anybody).await;
-        taken_away(&format!("{fault:?} of a forced release")).await?;
+    at_each_request(&cx, async |one| {
+        let mut holder = holds(&cx, &other, &one.lock).await?;
+        let (token, key) = (granted(&mut *holder).await?, cx.key(&one.lock)?);
+        let forced = admin(one.backend())?.force_release(&key, &Victim::Anybody);
+        // It is given up before an answer that is late.
+        let _ = one.meets(in_time(&cx, cx.ttl() / 2, forced)).await?;
+        taken_away(one.backend(), &one.lock, token, &one.after("a forced release")).await?;
         holder.release().await?;
-    }
+        Ok(())
+    })
+    .await?;
+    let (key, admin) = (cx.key("lock")?, admin(&backend)?);
     at_each_await("force_release", async |polls| {
         let mut holder = holds(&cx, &other, "lock").await?;
+        let token = granted(&mut *holder).await?;
         let cut = drop_after(polls, admin.force_release(&key, &Victim::Anybody)).await;
-        taken_away(&format!("a forced release dropped at await {polls}")).await?;
+        let what = format!("a forced release dropped at await {polls}");
+        taken_away(&backend, "lock", token, &what).await?;
         holder.release().await?;
         cut.done()
     })
@@ -202,7 +209,7 @@ async fn s03_closing_a_client_leaves_the_others_alone(cx: Cx) -> Check {
         let answer = closed.close().await;
         ensure!(answer.is_ok() || times == 1, "a client that is closed already: {answer:?}");
         answer?;
-        busy(&mut *waiter).await?;
+        busy(&cx, &mut *waiter).await?;
         ensure!(granted(&mut *holder).await? == token, "the holder's token changed");
     }
     holder.release().await?;

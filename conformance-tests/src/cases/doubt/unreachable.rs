@@ -8,6 +8,7 @@ use std::time::Duration;
 use lock_core::{Claim, ErrorKind, LockBackend, Renewal, Result};
 
 use crate::Fault;
+use crate::cases::tools::detached::Detached;
 use crate::cases::tools::{free_soon, holds, soon};
 use crate::context::{Cx, Link, busy, granted};
 use crate::runner::case::cases;
@@ -72,7 +73,7 @@ async fn waits(
     let holder = holds(cx, other, name).await?;
     let request = cx.request_for(name, cx.long_ttl())?.with_wait(true);
     let mut waiter = link.backend.claim(request.with_call_timeout(limit(cx)))?;
-    busy(&mut *waiter).await?;
+    busy(cx, &mut *waiter).await?;
     Ok([holder, waiter])
 }
 
@@ -89,8 +90,25 @@ async fn c12_calls_of_a_claim_are_bounded(cx: Cx) -> Check {
     let [_b, mut place] = waits(&cx, &link, &other, "place").await?;
     let [_c, mut checked_place] = waits(&cx, &link, &other, "checked place").await?;
     let [_d, mut leaves] = waits(&cx, &link, &other, "leaves").await?;
+    let mut borne = Vec::new();
+    if cx.capabilities().detachable {
+        for name in ["renewed by token", "checked by token", "released by token"] {
+            let hold = Detached::take(&cx, &other, name, cx.long_ttl()).await?;
+            borne.push(link.backend.claim(hold.resumed().with_call_timeout(limit(&cx)))?);
+        }
+    }
     link.inject(Fault::Partition).await?;
+    let by_token = async {
+        let [renewed, checked, released] = &mut borne[..] else { return Ok(()) };
+        let calls = tokio::try_join!(
+            fails(&cx, "renew by token without a store", renewed.renew()),
+            fails(&cx, "check by token without a store", checked.check()),
+            fails(&cx, "release by token without a store", released.release()),
+        );
+        calls.map(drop)
+    };
     let calls = tokio::try_join!(
+        by_token,
         fails(&cx, "try_acquire without a store", new.try_acquire()),
         fails(&cx, "a second try_acquire without a store", again.try_acquire()),
         fails(&cx, "renew without a store", renewed.renew()),

@@ -3,12 +3,13 @@
 
 use std::time::Duration;
 
-use lock_core::{DataLoss, Error, ErrorKind, LockState};
+use lock_core::{DataLoss, Error, ErrorKind, LockState, Renewal};
 
 use crate::Fault;
+use crate::cases::tools::detached::Detached;
 use crate::cases::tools::{
-    Dropper, STEPS, after_restart, free_soon, free_within, got, lost_reason, soon, still_held,
-    take, take_for, waits, within,
+    Dropper, STEPS, after_restart, answered, at_each_request, free_soon, free_within,
+    give_up_at_last, got, lost_reason, soon, still_held, take, take_for, waits, within,
 };
 use crate::context::Cx;
 use crate::runner::case::cases;
@@ -187,6 +188,27 @@ async fn s04_a_call_with_a_token_that_gets_no_answer_loses_nothing(cx: Cx) -> Ch
         free_within(&cx, &other, "lock", limit, &after).await?;
         // A fault that was not used up would hit the next round.
         let _ = locks.health().await;
+    }
+    for call in ["a renewal", "a check", "a release"] {
+        at_each_request(&cx, async |one| {
+            let hold = Detached::take(&cx, &other, &one.lock, cx.long_ttl()).await?;
+            let request = hold.resumed().with_call_timeout(cx.ttl() / 2);
+            let mut bearer = one.backend().claim(request)?;
+            let after = one.after(&format!("{call} by token"));
+            let mut ask = async || match call {
+                "a renewal" => bearer.renew().await,
+                "a check" => bearer.check().await,
+                // The lock is free then, and so it is when the release is repeated.
+                _ => bearer.release().await.map(|_| Renewal::Alive { valid_for: None }),
+            };
+            let first = one.meets(ask()).await?;
+            let again = answered(&cx, cx.ttl() * 2, ask).await.demanded(&after)?;
+            for answer in first.into_iter().chain([again]) {
+                ensure!(answer != Renewal::Lost, "{after}, a lock that is held is lost");
+            }
+            give_up_at_last(&cx, &mut *bearer, &other, &one.lock, &after).await
+        })
+        .await?;
     }
     Ok(())
 }

@@ -90,7 +90,7 @@ async fn c16_blocks_rise_from_waiter_to_waiter(cx: Cx) -> Check {
     for turn in 0..8 {
         let fences = [MANY, 1, 3][turn % 3];
         let mut waiter = clients[turn % 2].claim(request(&cx, fences)?.with_wait(true))?;
-        busy(&mut *waiter).await?;
+        busy(&cx, &mut *waiter).await?;
         holder.release().await?;
         next(&mut last, granted(&mut *waiter).await?, fences, "from a waiter to the next")?;
         holder = waiter;

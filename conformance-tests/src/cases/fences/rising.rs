@@ -245,7 +245,7 @@ async fn tries_again(
     let mut next = other.claim(cx.request_for("lock", cx.long_ttl())?)?;
     let second = granted(&mut *next).await?;
     ensure_exactly!(second > first, "the next holder's token {second} is not above {first}");
-    busy(claim).await?;
+    busy(cx, claim).await?;
     next.release().await?;
     let third = granted(claim).await?;
     ensure_exactly!(

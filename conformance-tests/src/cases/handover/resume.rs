@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::cases::tools::detached::{Detached, is_alive, is_final, made};
 use crate::cases::tools::{edited, free_soon, holds, kept_until, still_held, take_for};
-use crate::context::{Cx, granted};
+use crate::context::{Cx, busy, granted};
 use crate::runner::case::cases;
 use crate::runner::check::{Check, Demanded, ensure, fail};
 
@@ -119,6 +119,14 @@ async fn c14_another_owner_is_not_believed(cx: Cx) -> Check {
         frees_nothing(&mut *claim, what).await?;
     }
     still_held(&cx, &a, "lock", what).await?;
+    hold.is_unharmed(&b, what).await?;
+    // A place in the queue is no hold.
+    let place = cx.request_for("lock", cx.long_ttl())?.with_wait(true);
+    let mut waiter = a.claim(place.clone())?;
+    busy(&cx, &mut *waiter).await?;
+    let what = "a claim of a waiter that has a lease token";
+    is_refused(&b, &hold.resumed_of(place), what).await?;
+    waiter.release().await?;
     hold.is_unharmed(&b, what).await
 }
 

@@ -6,8 +6,8 @@ use crate::cases::tools::{
     Dropper, STEPS, drop_after_steps, error_kind, free_soon, free_within, is_lost, kept_until,
     longest_name, lost_reason, soon, still_held, take, take_for, turns,
 };
-use crate::context::Cx;
 use crate::context::cancel::Cut;
+use crate::context::{Cx, granted};
 use crate::runner::case::cases;
 use crate::runner::check::{Check, Demanded, Explain, Stop, ensure, ensure_exactly};
 
@@ -27,7 +27,8 @@ cases! {
         covers [Detach/Held/Plain]
         guards [Detach/Secure/Plain];
     l01_a_detached_lock_ends_by_itself [Detach]
-        "a detached lock that is never attached is free one ttl later"
+        "a detached lock that is never attached is free one ttl after its grant"
+        covers [Detach/Held/Plain]
         guards [Detach/Secure/Plain];
     s03_attaching_too_late_is_lost_and_harmless [Detach]
         "attaching after the end of the lease is Lost, and leaves the next holder alone"
@@ -135,7 +136,21 @@ async fn l01_a_detached_lock_ends_by_itself(cx: Cx) -> Check {
     let (locks, other) = (cx.locks().await?, cx.backend().await?);
     drop(take(&cx, &locks, "lock").await?.detach().await?);
     cx.sleep(cx.ttl()).await;
-    free_soon(&cx, &other, "lock", "one ttl after it was detached").await
+    free_soon(&cx, &other, "lock", "one ttl after it was detached").await?;
+    // A detach begins no new lease.
+    let (request, backend) = (cx.request_for("late", cx.ttl() * 2)?, cx.backend().await?);
+    let ttl = request.ttl;
+    let mut claim = backend.claim(request)?;
+    granted(&mut *claim).await?;
+    let end = cx.now() + ttl;
+    cx.sleep(ttl * 3 / 4).await;
+    claim.detach().await?;
+    if cx.now() >= end {
+        return Err(Stop::late("the machine was too slow to detach a lock before its end"));
+    }
+    drop(claim);
+    cx.sleep_until(end).await;
+    free_soon(&cx, &other, "late", "after the end of a lease that was detached late").await
 }
 
 async fn s03_attaching_too_late_is_lost_and_harmless(cx: Cx) -> Check {

@@ -137,12 +137,12 @@ async fn c03_a_place_that_has_ended_is_not_granted(cx: Cx) -> Check {
     let (a, b, c) = (cx.backend().await?, cx.backend().await?, cx.backend().await?);
     let mut holder = holds(&cx, &a, "lock").await?;
     let mut late = cx.waiting_claim(&b, "lock")?;
-    busy(&mut *late).await?;
+    busy(&cx, &mut *late).await?;
     cx.sleep(cx.over()).await;
     let mut next = queues(&cx, &c, "lock").await?;
     holder.release().await?;
     granted(&mut *next).await?;
-    busy(&mut *late).await?;
+    busy(&cx, &mut *late).await?;
     ensure!(
         granted(&mut *next).await.is_ok(),
         "the holder lost the lock to a waiter whose place had run out"

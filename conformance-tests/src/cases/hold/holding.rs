@@ -7,7 +7,7 @@ use std::time::Duration;
 use lock_core::{ErrorKind, LockState, LostReason};
 
 use crate::cases::tools::{
-    error_kind, free_soon, got, is_lost, lost_reason, soon, stand_still, still_held, take,
+    error_kind, free_soon, got, is_lost, lost_reason, refusal, soon, stand_still, still_held, take,
 };
 use crate::context::Cx;
 use crate::runner::case::cases;
@@ -211,7 +211,7 @@ async fn s01_a_lock_is_not_reentrant(cx: Cx) -> Check {
     if second.is_some() {
         return cx.not_alone("lock", 2, "two guards of one lock in one task");
     }
-    let kind = error_kind(lock.acquire_timeout(cx.ttl() / 4).await, "a second acquisition")?;
+    let kind = refusal(&cx, lock.acquire_timeout(cx.ttl() / 4).await, "a second acquisition")?;
     ensure!(kind == ErrorKind::NotAcquired, "a second acquisition ends with {kind:?}");
     guard.release().await?;
     soon(&cx, cx.slack(), "the lock after its release", lock.acquire()).await??.release().await?;

@@ -1,20 +1,19 @@
 //! C4 and L1: how long a lease lasts: not less than promised, and not much more.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{Attempt, Binding, Claim, ErrorKind, LockBackend, Renewal};
+use lock_core::{Attempt, Binding, Claim, ErrorKind, Renewal};
 
 use crate::Fault;
-use crate::cases::tools::detached::Detached;
+use crate::cases::tools::way::Way;
 use crate::cases::tools::{
-    after_a_wait, at_each_await, force, free_soon, free_within, got, holds, kept_until,
-    many_renewals, renewed, soon, still_held, take_for,
+    at_each_await, force, free_soon, free_within, got, holds, kept_until, many_renewals, renewed,
+    soon, still_held, take_for, with_a_fraction,
 };
 use crate::context::cancel::drop_after;
 use crate::context::{Cx, busy, granted};
 use crate::runner::case::cases;
-use crate::runner::check::{Check, Stop, ensure, fail};
+use crate::runner::check::{Check, Stop, ensure, ensure_exactly, fail};
 
 cases! {
     c04_a_grant_says_how_long_it_lasts []
@@ -109,22 +108,27 @@ async fn c04_the_lock_is_kept_as_long_as_promised(cx: Cx) -> Check {
 
 async fn c04_a_repeat_is_kept_as_long_as_promised(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
-    let (mut claim, _) = cx.held(&a, "lock").await?;
-    cx.sleep(cx.ttl() / 2).await;
-    let start = cx.now();
-    match claim.try_acquire().await? {
-        Attempt::Granted { valid_for: Some(valid_for), .. } => {
-            kept_until(&cx, &b, "lock", start + valid_for).await
+    for way in [Way::AtOnce, Way::AfterAWait] {
+        let mut claim = way.held(&cx, &a, with_a_fraction(&cx)).await?;
+        cx.sleep(cx.ttl() / 2).await;
+        let start = cx.now();
+        match claim.try_acquire().await? {
+            Attempt::Granted { valid_for: Some(valid_for), .. } => {
+                kept_until(&cx, &b, "lock", start + valid_for).await?;
+            }
+            Attempt::Granted { valid_for: None, .. } => {}
+            other => fail!("a repeated try of the holder, {way:?}, was answered {other:?}"),
         }
-        Attempt::Granted { valid_for: None, .. } => Ok(()),
-        other => fail!("a repeated try of the holder was answered {other:?}"),
+        claim.release().await?;
     }
+    Ok(())
 }
 
 async fn c04_renewals_keep_the_lock(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
     let (mut claim, _) = cx.held(&a, "lock").await?;
-    for _ in 0..8 {
+    // A store may end a hold that is old, too, which is seen where it costs nothing to wait.
+    for _ in 0..if cx.is_virtual() { 1000 } else { 8 } {
         cx.sleep(cx.ttl() * 2 / 5).await;
         renewed(&mut *claim).await?;
         still_held(&cx, &b, "lock", "while the lock was renewed in time").await?;
@@ -159,40 +163,13 @@ async fn c04_a_renewal_is_kept_as_long_as_promised(cx: Cx) -> Check {
     }
 }
 
-/// How a claim comes to have the lock.
-#[derive(Clone, Copy, Debug)]
-enum Way {
-    AtOnce,
-    AfterAWait,
-    ByToken,
-}
-
-impl Way {
-    /// All that the store has.
-    fn all(cx: &Cx) -> &'static [Self] {
-        const ALL: [Way; 3] = [Way::AtOnce, Way::AfterAWait, Way::ByToken];
-        if cx.capabilities().detachable { &ALL } else { &ALL[..2] }
-    }
-
-    /// A claim that has just got the lock in this way, and has not renewed it.
-    async fn held(self, cx: &Cx, backend: &Arc<dyn LockBackend>) -> Check<Box<dyn Claim>> {
-        match self {
-            Self::AtOnce => Ok(cx.held(backend, "lock").await?.0),
-            Self::AfterAWait => {
-                Ok(after_a_wait(cx, backend, backend, cx.request("lock")?).await?.0)
-            }
-            Self::ByToken => {
-                let hold = Detached::take(cx, backend, "lock", cx.ttl()).await?;
-                Ok(backend.claim(hold.resumed())?)
-            }
-        }
-    }
-}
-
 async fn c04_a_check_promises_what_is_left(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
-    for way in Way::all(&cx) {
-        let mut claim = way.held(&cx, &a).await?;
+    for (way, renews) in Way::all(&cx).iter().flat_map(|way| [(way, false), (way, true)]) {
+        let mut claim = way.held(&cx, &a, cx.ttl()).await?;
+        if renews {
+            renewed(&mut *claim).await?;
+        }
         cx.sleep(cx.ttl() / 2).await;
         let start = cx.now();
         match claim.check().await? {
@@ -210,7 +187,7 @@ async fn c04_a_check_promises_what_is_left(cx: Cx) -> Check {
 async fn c04_a_check_prolongs_nothing(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
     for way in Way::all(&cx) {
-        let mut claim = way.held(&cx, &a).await?;
+        let mut claim = way.held(&cx, &a, cx.ttl()).await?;
         let end = cx.now() + cx.ttl();
         while cx.now() < end.minus(cx.ttl() / 10) {
             claim.check().await?;
@@ -271,7 +248,7 @@ async fn an_unseen_hand_over_is_kept(cx: &Cx) -> Check {
     let mut holder = holds(cx, &a, "lock").await?;
     let mut waiter = cx.waiting_claim(&b, "lock")?;
     let waits_since = cx.now();
-    busy(&mut *waiter).await?;
+    busy(cx, &mut *waiter).await?;
     holder.release().await?;
     cx.sleep(cx.ttl() / 10).await;
     let start = cx.now();
@@ -471,12 +448,12 @@ async fn l01_a_waiter_gets_an_abandoned_lock(cx: Cx) -> Check {
     let waiter = locks.named("lock")?.ttl(cx.long_ttl());
     let guard = soon(&cx, limit, "a waiter gets an abandoned lock", waiter.acquire()).await??;
     let waited = cx.now().since(start);
-    ensure!(
+    ensure_exactly!(
         waited >= valid_for,
-        "a waiter got the lock {waited:?} after a grant for {valid_for:?}"
+        "two holders: a waiter got the lock {waited:?} after a grant for {valid_for:?}"
     );
     let mut probe = cx.claim(&backend, "lock")?;
-    busy(&mut *probe).await?;
+    busy(&cx, &mut *probe).await?;
     guard.release().await?;
     granted(&mut *probe).await?;
     Ok(())

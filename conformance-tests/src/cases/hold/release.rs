@@ -103,7 +103,7 @@ async fn c07_a_release_after_busy_does_nothing(cx: Cx) -> Check {
     let (mut holder, _) = cx.held(&a, "lock").await?;
     for wait in [false, true] {
         let mut refused = b.claim(cx.request("lock")?.with_wait(wait))?;
-        busy(&mut *refused).await?;
+        busy(&cx, &mut *refused).await?;
         refused.release().await?;
         still_held(&cx, &b, "lock", "after the release of a claim that was refused").await?;
     }

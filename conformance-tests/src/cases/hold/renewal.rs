@@ -224,16 +224,24 @@ async fn c06_a_failed_renewal_can_be_repeated(cx: Cx) -> Check {
     }
     ensure!(granted(&mut *claim).await? == token, "renewals changed the token");
     give_up(&cx, &mut *claim, &other, "lock", "after renewals").await?;
-    at_each_request(&cx, async |one| {
-        let (mut claim, after) = (one.entered(&cx, false).await?, one.after("a renewal"));
-        let _ = one.meets(claim.renew()).await?;
-        match answered(&cx, cx.ttl() * 2, async || claim.renew().await).await? {
-            Renewal::Alive { .. } => {}
-            other => fail!("{after}, the repeated one was answered {other:?}"),
-        }
-        give_up_at_last(&cx, &mut *claim, &other, &one.lock, &after).await
-    })
-    .await
+    for call in ["a renewal", "a check"] {
+        at_each_request(&cx, async |one| {
+            let (mut claim, after) = (one.entered(&cx, false).await?, one.after(call));
+            let mut ask = async || match call {
+                "a check" => claim.check().await,
+                _ => claim.renew().await,
+            };
+            let answer = one.meets(ask()).await?;
+            ensure!(!matches!(answer, Ok(Renewal::Lost)), "{after}, a held lock is lost");
+            match answered(&cx, cx.ttl() * 2, ask).await? {
+                Renewal::Alive { .. } => {}
+                other => fail!("{after}, the repeated one was answered {other:?}"),
+            }
+            give_up_at_last(&cx, &mut *claim, &other, &one.lock, &after).await
+        })
+        .await?;
+    }
+    Ok(())
 }
 
 async fn c06_a_guard_outlives_lost_answers(cx: Cx) -> Check {
@@ -326,7 +334,7 @@ async fn s03_a_release_that_was_held_up_does_nothing(cx: Cx) -> Check {
     let (mut next, _) = cx.held(&other, "lock").await?;
     cx.sleep(cx.ttl() / 2).await;
     let mut third = cx.claim(&other, "lock")?;
-    busy(&mut *third).await?;
+    busy(&cx, &mut *third).await?;
     next.release().await?;
     Ok(())
 }

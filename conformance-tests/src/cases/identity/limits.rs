@@ -5,10 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    Attempt, Claim, ClaimRequest, ErrorKind, LockBackend, OsRng, OwnerId, Released, Renewal, Resume,
+    Attempt, Claim, ClaimRequest, ClockInstant, ErrorKind, HolderMark, LockAdmin, LockBackend,
+    OsRng, OwnerId, Released, Renewal, Resume, Victim,
 };
 
-use crate::cases::tools::{error_kind, free_within, kept_until, of_all, renewed, still_held};
+use crate::cases::tools::way::Way;
+use crate::cases::tools::{
+    error_kind, free_within, kept_until, of_all, renewed, still_held, with_a_fraction,
+};
 use crate::context::{Cx, busy, granted};
 use crate::runner::case::cases;
 use crate::runner::check::{Check, Demanded, ensure, fail};
@@ -47,27 +51,31 @@ async fn promised(claim: &mut dyn Claim) -> Check<Duration> {
 
 async fn c04_a_ttl_with_a_fraction_is_kept(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
-    // Seven tenths of a second, a millisecond, and half of one: each is lost by another rounding.
-    let odd = cx.ttl() + Duration::from_micros(701_500);
+    let odd = with_a_fraction(&cx);
     let ttl = cx.round(odd);
     ensure!(ttl < odd + cx.capabilities().ttl_step, "a ttl of {odd:?} is rounded up to {ttl:?}");
-    for renews in [false, true] {
-        let mut claim = a.claim(cx.request_for("lock", odd)?)?;
-        let mut start = cx.now();
-        let mut valid_for = promised(&mut *claim).await?;
-        if renews {
-            start = cx.now();
-            match claim.renew().await? {
-                Renewal::Alive { valid_for: Some(renewed) } => valid_for = renewed,
-                other => fail!("a renewal in time, of {ttl:?}, was answered {other:?}"),
-            }
-        }
+    let ends = async |start: ClockInstant, valid_for: Duration, after: &str| {
         let sent = cx.now();
-        ensure!(valid_for > ttl / 2, "a lease of {ttl:?} is promised for {valid_for:?} only");
+        ensure!(valid_for > ttl / 2, "{after}, a lease of {ttl:?} is promised for {valid_for:?}");
         kept_until(&cx, &b, "lock", start + valid_for).await?;
         cx.sleep_until(sent + ttl).await;
-        let after = format!("after the end of a lease of {ttl:?}");
-        free_within(&cx, &b, "lock", cx.lapse(), &after).await?;
+        let after = format!("{after} and the end of a lease of {ttl:?}");
+        free_within(&cx, &b, "lock", cx.lapse(), &after).await
+    };
+    let mut claim = a.claim(cx.request_for("lock", odd)?)?;
+    let start = cx.now();
+    ends(start, promised(&mut *claim).await?, "after a grant").await?;
+    for way in Way::all(&cx) {
+        let mut claim = way.held(&cx, &a, odd).await?;
+        // Otherwise the lease of the grant may last longer.
+        cx.sleep(cx.ttl() / 2).await;
+        let start = cx.now();
+        match claim.renew().await? {
+            Renewal::Alive { valid_for: Some(valid_for) } => {
+                ends(start, valid_for, &format!("after a renewal, {way:?}")).await?;
+            }
+            other => fail!("a renewal in time, of {ttl:?}, {way:?}, was answered {other:?}"),
+        }
     }
     Ok(())
 }
@@ -169,14 +177,14 @@ async fn c01_owners_that_differ_in_one_bit_are_two(cx: Cx) -> Check {
     for other in others {
         for backend in [&a, &b] {
             let mut stranger = backend.claim(owned(&cx, other)?)?;
-            busy(&mut *stranger).await?;
+            busy(&cx, &mut *stranger).await?;
             let answer = stranger.release().await?;
             ensure!(
                 answer == Released::AlreadyGone,
                 "a release by an owner that is wrong in one bit was answered {answer:?}"
             );
             let mut waiter = backend.claim(owned(&cx, other)?.with_wait(true))?;
-            busy(&mut *waiter).await?;
+            busy(&cx, &mut *waiter).await?;
             waiter.release().await?;
         }
         let again = granted(&mut *holder).await?;
@@ -185,12 +193,34 @@ async fn c01_owners_that_differ_in_one_bit_are_two(cx: Cx) -> Check {
             "an owner that differs in one bit has changed the token to {again}"
         );
         if let Some(admin) = b.admin() {
-            let shown = admin.inspect(&cx.key("lock")?).await?.and_then(|info| info.holder?.owner);
-            ensure!(shown == Some(owner), "the holder {owner:?} is shown as {shown:?}");
+            let shown = admin.inspect(&cx.key("lock")?).await?.and_then(|info| info.holder);
+            let Some(shown) = shown else { fail!("the lock is held, and shown without a holder") };
+            ensure!(
+                shown.owner == Some(owner),
+                "the holder {owner:?} is shown as {:?}",
+                shown.owner
+            );
+            not_taken_by_its_like(&cx, admin, &shown.mark).await?;
         }
     }
     holder.release().await?;
     ensure!(cx.is_free(&b, "lock").await?, "the lock was released and is not free");
+    Ok(())
+}
+
+/// A forced release takes a hold away by its whole mark, not by the beginning of it.
+async fn not_taken_by_its_like(cx: &Cx, admin: &dyn LockAdmin, mark: &HolderMark) -> Check {
+    let mut like = mark.as_bytes().to_vec();
+    if let Some(last) = like.last_mut() {
+        *last = if *last == b'0' { b'1' } else { b'0' };
+    }
+    let victim = Victim::Shown(HolderMark::new(like));
+    // A store may refuse what is no mark of its own.
+    let answer = admin.force_release(&cx.key("lock")?, &victim).await;
+    ensure!(
+        !matches!(answer, Ok(Released::Freed)),
+        "a forced release took a hold away by a mark that is wrong in its last byte"
+    );
     Ok(())
 }
 

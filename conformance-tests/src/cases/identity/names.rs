@@ -160,6 +160,7 @@ pub(in crate::cases) fn prefixes(cx: &Cx) -> Check<Vec<LockKey>> {
         ("a/", "bc"),
         ("a", "/bc"),
         ("a:", "bc"),
+        ("a.", "bc"),
         ("a", ":bc"),
         ("A", "bc"),
         ("a ", "bc"),

@@ -48,7 +48,7 @@ async fn c01_another_claim_is_another_owner(cx: Cx) -> Check {
     let (mut holder, token) = cx.held(&a, "lock").await?;
     for backend in [&a, &b] {
         let mut other = cx.claim(backend, "lock")?;
-        busy(&mut *other).await?;
+        busy(&cx, &mut *other).await?;
         other.release().await?;
     }
     ensure!(
@@ -123,7 +123,7 @@ async fn c02_a_repeated_try_takes_one_place(cx: Cx) -> Check {
     let (mut holder, _) = cx.held(&a, "lock").await?;
     let mut waiter = cx.waiting_claim(&b, "lock")?;
     for _ in 0..3 {
-        busy(&mut *waiter).await?;
+        busy(&cx, &mut *waiter).await?;
     }
     waiter.release().await?;
     holder.release().await?;

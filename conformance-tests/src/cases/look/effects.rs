@@ -101,7 +101,7 @@ async fn c18_a_look_prolongs_nothing(cx: Cx) -> Check {
     let mut dead = labelled(&cx, &queue, None)?.with_wait(true);
     dead.ttl = cx.ttl();
     let mut dead = b.claim(dead)?;
-    busy(&mut *dead).await?;
+    busy(&cx, &mut *dead).await?;
     drop(dead);
     let (begun, keys) = (cx.now(), [left.clone(), queue]);
     while cx.now().since(begun) < cx.over() {
@@ -142,7 +142,7 @@ async fn c18_a_look_wakes_nobody(cx: Cx) -> Check {
         }
         ensure!(told < SPURIOUS, "{LOOKS} looks of another client have made {told} changes");
     }
-    busy(&mut *waiter.claim).await?;
+    busy(&cx, &mut *waiter.claim).await?;
     waiter.claim.release().await?;
     holding.ends(&cx, &c, "after the release").await?;
     Ok(())

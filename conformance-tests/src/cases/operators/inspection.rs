@@ -16,7 +16,7 @@ use crate::cases::tools::{
 use crate::context::cancel::drop_after;
 use crate::context::{Cx, busy};
 use crate::runner::case::cases;
-use crate::runner::check::{Check, Demanded, ensure, fail};
+use crate::runner::check::{Check, Demanded, ensure, ensure_exactly, fail};
 
 cases! {
     c10_the_store_works_behind_a_layer []
@@ -212,7 +212,9 @@ async fn c13_inspection_counts_the_waiters(cx: Cx) -> Check {
     let (a, b, other) = (cx.backend().await?, cx.backend().await?, cx.locks().await?);
     let waiters = async || -> Check<Option<usize>> {
         let shown = other.inspect("lock").await?.and_then(|info| info.waiters);
-        let listed = other.list("lock").await?.pop().and_then(|info| info.waiters);
+        let mut list = other.list("lock").await?;
+        ensure!(list.len() == 1, "one lock is held, and listed is {list:?}");
+        let listed = list.pop().and_then(|info| info.waiters);
         ensure!(shown == listed, "an inspection shows {shown:?} waiters, and the list {listed:?}");
         Ok(shown)
     };
@@ -222,9 +224,9 @@ async fn c13_inspection_counts_the_waiters(cx: Cx) -> Check {
         let shown = waiters().await?;
         ensure!(shown.is_none_or(|n| n == expected), "{expected} wait, and {shown:?} are shown");
         let mut refused = cx.claim(&b, "lock")?;
-        busy(&mut *refused).await?;
+        busy(&cx, &mut *refused).await?;
         let mut waiter = queues(&cx, &b, "lock").await?;
-        busy(&mut *waiter).await?;
+        busy(&cx, &mut *waiter).await?;
         waiting.push(waiter);
     }
     for mut waiter in waiting {
@@ -243,10 +245,8 @@ async fn c09_a_forced_release_raises_the_fence(cx: Cx) -> Check {
     let answer = admin.force_release_any("lock").await?;
     ensure!(answer == Released::Freed, "a forced release was answered {answer:?}");
     let next = cx.fence_if_free(&other, "lock").await?;
-    ensure!(
-        next.is_some_and(|next| next > fence),
-        "after a forced release the next token is {next:?}"
-    );
+    ensure!(next.is_some(), "after a forced release the lock is not free");
+    ensure_exactly!(next > Some(fence), "the token does not rise: {next:?} after {fence}");
     lost_reason(guard.check().await, "check")?;
     let again = admin.force_release_any("lock").await?;
     ensure!(

@@ -227,7 +227,7 @@ async fn claims_of_a_bearer(cx: &Cx, backend: &Arc<dyn LockBackend>, search: &mu
     let mut refused = cx.claim(backend, "lock")?;
     search.print("a busy answer", &refused.try_acquire().await?);
     let mut waiting = cx.waiting_claim(backend, "lock")?;
-    busy(&mut *waiting).await?;
+    busy(cx, &mut *waiting).await?;
     waiting.release().await?;
     let resume = Resume::new(fence, claim.detach().await?);
     search.print("a claim that was detached", &claim);

@@ -10,6 +10,7 @@ use lock_core::{
 };
 
 use crate::cases::tools::detached::Detached;
+use crate::cases::tools::way::Way;
 use crate::cases::tools::{admin, holds, queues, renewed, still_held};
 use crate::context::{Cx, busy, granted};
 use crate::runner::case::cases;
@@ -81,7 +82,7 @@ async fn c01_inspection_shows_what_was_asked_for(cx: Cx) -> Check {
         None,
         Some(" a blank "),
         Some("%_'\\ {}"),
-        Some(&*"x".repeat(200)),
+        Some(&*"x".repeat(LockKey::MAX_LEN)),
     ] {
         let label = label.map(ToOwned::to_owned);
         let request = cx.request_for("lock", cx.long_ttl())?.with_label(label.clone());
@@ -116,11 +117,13 @@ async fn handed_over(cx: &Cx, a: &Arc<dyn LockBackend>, b: &Arc<dyn LockBackend>
     granted(&mut *first).await?;
     let request = cx.request_for("lock", cx.long_ttl())?.with_label(Some("second".to_owned()));
     let mut second = b.claim(request.with_wait(true))?;
-    busy(&mut *second).await?;
+    busy(cx, &mut *second).await?;
     first.release().await?;
     let token = granted(&mut *second).await?;
     let holder = shown(cx, a, &cx.key("lock")?).await?;
     is_labelled(&holder, Some("second"), token)?;
+    renewed(&mut *second).await?;
+    is_labelled(&shown(cx, a, &cx.key("lock")?).await?, Some("second"), token)?;
     second.release().await?;
     Ok(())
 }
@@ -189,17 +192,36 @@ async fn c01_inspection_follows_the_lease(cx: Cx) -> Check {
         follows(&cx, &b, ttl, since, "after its grant").await?;
         cx.sleep(pause).await;
         follows(&cx, &b, ttl, since, "after its grant").await?;
-        let renewed = async {
-            match claim.renew().await? {
-                Renewal::Alive { valid_for } => Ok(valid_for.unwrap_or_default()),
-                other => fail!("a renewal in time was answered {other:?}"),
-            }
-        };
-        let since = Between::of(&cx, renewed).await?;
-        follows(&cx, &b, ttl, since, "after its renewal").await?;
+        follows_a_renewal(&cx, &mut *claim, &b, ttl).await?;
+        claim.release().await?;
+    }
+    for way in &Way::all(&cx)[1..] {
+        let (since, mut claim) = Between::of(&cx, way.held(&cx, &a, long)).await?;
+        // At least as much is promised.
+        let since = (since, long / 2);
+        follows(&cx, &b, long, since, &format!("after it was got, {way:?}")).await?;
+        // Otherwise the first lease hides a renewal that is shorter.
+        cx.sleep(pause).await;
+        follows_a_renewal(&cx, &mut *claim, &b, long).await?;
         claim.release().await?;
     }
     Ok(())
+}
+
+async fn follows_a_renewal(
+    cx: &Cx,
+    claim: &mut dyn Claim,
+    backend: &Arc<dyn LockBackend>,
+    ttl: Duration,
+) -> Check {
+    let renewed = async {
+        match claim.renew().await? {
+            Renewal::Alive { valid_for } => Ok(valid_for.unwrap_or_default()),
+            other => fail!("a renewal in time was answered {other:?}"),
+        }
+    };
+    let since = Between::of(cx, renewed).await?;
+    follows(cx, backend, ttl, since, "after its renewal").await
 }
 
 /// How old a hold gets before it is looked at: so old that a clock which stands still after a while is seen,
@@ -239,7 +261,7 @@ async fn c01_inspection_follows_the_hold(cx: Cx) -> Check {
     let request = cx.request_for("lock", cx.long_ttl())?.with_wait(true);
     let owner = request.owner;
     let mut next = b.claim(request)?;
-    busy(&mut *next).await?;
+    busy(&cx, &mut *next).await?;
     cx.sleep(pause).await;
     let handed = async {
         first.release().await?;
@@ -251,16 +273,21 @@ async fn c01_inspection_follows_the_hold(cx: Cx) -> Check {
     ensure!(holder.owner == Some(owner), "{owner:?} was next, and {:?} is shown", holder.owner);
     cx.sleep(pause).await;
     follows(since, "after the lock was passed on").await?;
+    renewed(&mut *next).await?;
+    follows(since, "after the lock was passed on and renewed").await?;
     next.release().await?;
     if cx.capabilities().detachable { taken_over(&cx, &a, &b).await } else { Ok(()) }
 }
 
 /// What is shown of a hold that was handed on by its lease token is as old as the hold.
 async fn taken_over(cx: &Cx, a: &Arc<dyn LockBackend>, b: &Arc<dyn LockBackend>) -> Check {
-    let taken = Detached::take(cx, a, "lock", cx.long_ttl());
-    let (since, hold) = Between::of(cx, taken).await?;
-    let before = shown(cx, a, &hold.request.key).await?;
+    let request = cx.request_for("lock", cx.long_ttl())?;
+    let mut claim = a.claim(request.clone())?;
+    let (since, fence) = Between::of(cx, granted(&mut *claim)).await?;
+    let before = shown(cx, a, &request.key).await?;
     cx.sleep(age(cx)).await;
+    let hold = Detached { request, fence, data: claim.detach().await? };
+    is_as_old(cx, a, since, "after it was detached").await?;
     let mut bearer = b.claim(hold.resumed())?;
     renewed(&mut *bearer).await?;
     is_as_old(cx, a, since, "after its bearer has renewed it").await?;
@@ -283,7 +310,7 @@ async fn c13_inspection_counts_no_place_that_has_ended(cx: Cx) -> Check {
     let mut holder = holds(&cx, &a, "lock").await?;
     let mut patient = queues(&cx, &b, "lock").await?;
     let mut dead = cx.waiting_claim(&b, "lock")?;
-    busy(&mut *dead).await?;
+    busy(&cx, &mut *dead).await?;
     let since = cx.now();
     let before = waiters().await?;
     ensure!(before.is_none_or(|n| n == 2), "two wait, and {before:?} are shown");
@@ -387,6 +414,13 @@ async fn c11_names_that_share_a_prefix_are_told_apart(cx: Cx) -> Check {
             .map(|name| (cx.prefix(), *name))
             .collect();
         ensure!(listed == expected, "the list of {start:?} shows {listed:?}, not {expected:?}");
+    }
+    for (more, expected) in [("a", 1), ("%", 1), ("_", 0), ("?", 0), ("*", 0)] {
+        let list = admin.list(&format!("{}{more}", cx.prefix()), "").await?;
+        ensure!(
+            list.len() == expected,
+            "{expected} locks are held under a prefix that ends in {more:?}, and listed are {list:?}"
+        );
     }
     // Each is taken away on its own; those that come after it are left alone.
     while !held.is_empty() {

@@ -62,7 +62,7 @@ async fn l03_waiters_are_served_in_order(cx: Cx) -> Check {
         holder.release().await?;
         // The last one tries first, but must not be served first.
         for later in (turn + 1..waiters.len()).rev() {
-            busy(&mut *waiters[later]).await?;
+            busy(&cx, &mut *waiters[later]).await?;
         }
         granted(&mut *waiters[turn]).await?;
         std::mem::swap(&mut holder, &mut waiters[turn]);
@@ -126,7 +126,11 @@ async fn l03_a_newcomer_does_not_pass(cx: Cx) -> Check {
     holder.release().await?;
     for wait in [false, true] {
         let mut newcomer = c.claim(cx.request("lock")?.with_wait(wait))?;
-        busy(&mut *newcomer).await?;
+        let answer = newcomer.try_acquire().await?;
+        ensure!(
+            matches!(answer, Attempt::Busy { .. }),
+            "the lock was passed to a waiter, and a newcomer was answered {answer:?}"
+        );
         newcomer.release().await?;
     }
     granted(&mut *waiter).await?;
@@ -141,7 +145,7 @@ async fn l03_a_newcomer_does_not_pass_after_an_expiry(cx: Cx) -> Check {
     let mut waiter = queues(&cx, &b, "lock").await?;
     cx.sleep(cx.over()).await;
     let mut newcomer = cx.claim(&c, "lock")?;
-    busy(&mut *newcomer).await?;
+    busy(&cx, &mut *newcomer).await?;
     granted(&mut *waiter).await?;
     waiter.release().await?;
     Ok(())
@@ -151,7 +155,7 @@ async fn l03_a_renewed_place_is_kept(cx: Cx) -> Check {
     let (a, b, c) = (cx.backend().await?, cx.backend().await?, cx.backend().await?);
     let mut holder = holds(&cx, &a, "lock").await?;
     let mut first = cx.waiting_claim(&b, "lock")?;
-    busy(&mut *first).await?;
+    busy(&cx, &mut *first).await?;
     let mut second = queues(&cx, &c, "lock").await?;
     for _ in 0..8 {
         cx.sleep(cx.ttl() * 2 / 5).await;
@@ -162,7 +166,7 @@ async fn l03_a_renewed_place_is_kept(cx: Cx) -> Check {
         renewed(&mut *first).await?;
     }
     holder.release().await?;
-    served_in_order(&mut *first, &mut *second).await
+    served_in_order(&cx, &mut *first, &mut *second).await
 }
 
 async fn l03_a_waiting_user_keeps_its_place(cx: Cx) -> Check {
@@ -211,14 +215,14 @@ async fn behind_the_dead(cx: &Cx, dead: usize, dead_for: Duration) -> Check<Dura
     let guard = take_for(cx, &holder, "lock", cx.long_ttl()).await?;
     for _ in 0..dead {
         let mut claim = cx.waiting_claim(&backend, "lock")?;
-        busy(&mut *claim).await?;
+        busy(cx, &mut *claim).await?;
     }
     let waiting = waits(cx, &waiter, "lock")?;
     let end = cx.now() + dead_for + cx.ttl() / 20;
     let mut alive = queues(cx, &backend, "lock").await?;
     while cx.now() < end {
         cx.sleep_until(end.min(cx.now() + cx.ttl() / 4)).await;
-        busy(&mut *alive).await?;
+        busy(cx, &mut *alive).await?;
         guard.renew().await?;
     }
     alive.release().await?;

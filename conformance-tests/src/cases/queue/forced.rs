@@ -5,7 +5,8 @@ use std::sync::Arc;
 use lock_core::{Attempt, Claim, LockBackend, Released, Renewal, Victim};
 
 use crate::cases::tools::{
-    admin, force, holds, is_quiet, pushed, queues, served_in_order, soon, still_held, still_waits,
+    admin, force, holds, is_quiet, pushed, queues, renewed, served_in_order, soon, still_held,
+    still_waits,
 };
 use crate::context::{Cx, busy, granted};
 use crate::runner::case::cases;
@@ -47,7 +48,9 @@ async fn l03_a_forced_release_keeps_the_queue(cx: Cx) -> Check {
     let mut first = queues(&cx, &b, "lock").await?;
     let mut second = queues(&cx, &c, "lock").await?;
     force(&cx, &a).await?;
-    served_in_order(&mut *first, &mut *second).await
+    // Another look would take a new place.
+    renewed(&mut *second).await?;
+    served_in_order(&cx, &mut *first, &mut *second).await
 }
 
 async fn l03_no_newcomer_passes_after_a_forced_release(cx: Cx) -> Check {
@@ -56,7 +59,7 @@ async fn l03_no_newcomer_passes_after_a_forced_release(cx: Cx) -> Check {
     let mut waiter = queues(&cx, &b, "lock").await?;
     force(&cx, &a).await?;
     let mut newcomer = cx.claim(&c, "lock")?;
-    busy(&mut *newcomer).await?;
+    busy(&cx, &mut *newcomer).await?;
     granted(&mut *waiter).await?;
     waiter.release().await?;
     Ok(())
@@ -76,12 +79,21 @@ async fn c09_a_forced_release_with_a_queue_raises_the_fence(cx: Cx) -> Check {
 
 async fn c05_a_forced_release_is_pushed(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
-    let _holder = holds(&cx, &a, "lock").await?;
-    let mut waiting = pushed(queues(&cx, &b, "lock").await?);
-    cx.sleep(cx.ttl() / 4).await;
-    still_waits(&cx, "lock", &mut waiting).await?;
-    force(&cx, &a).await?;
-    soon(&cx, cx.slack(), "a waiter is told of a forced release", waiting).await??
+    for waiters in 1..=2 {
+        let mut holder = holds(&cx, &a, "lock").await?;
+        let mut waiting = pushed(queues(&cx, &b, "lock").await?);
+        let behind = if waiters == 2 { Some(queues(&cx, &a, "lock").await?) } else { None };
+        cx.sleep(cx.ttl() / 4).await;
+        still_waits(&cx, "lock", &mut waiting).await?;
+        force(&cx, &a).await?;
+        let what = format!("the first of {waiters} waiters is told of a forced release");
+        soon(&cx, cx.slack(), &what, waiting).await???;
+        if let Some(mut behind) = behind {
+            behind.release().await?;
+        }
+        holder.release().await?;
+    }
+    Ok(())
 }
 
 async fn c05_closing_a_client_deafens_no_other(cx: Cx) -> Check {
@@ -108,7 +120,7 @@ async fn c05_who_was_told_in_vain_is_told_again(cx: Cx) -> Check {
         if !matches!(holder.try_acquire().await?, Attempt::Granted { .. }) {
             break;
         }
-        busy(&mut *waiter).await?;
+        busy(&cx, &mut *waiter).await?;
     }
     let waiting = tokio::spawn(async move {
         while !matches!(waiter.try_acquire().await?, Attempt::Granted { .. }) {
@@ -125,11 +137,13 @@ async fn c05_who_was_told_in_vain_is_told_again(cx: Cx) -> Check {
 
 async fn c05_a_holder_is_told_of_its_loss(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
-    let mut first = holds(&cx, &a, "lock").await?;
-    is_told_of_its_loss(&cx, &mut *first, &b, "that never waited").await?;
+    for by in [&b, &a] {
+        let mut first = holds(&cx, &a, "lock").await?;
+        is_told_of_its_loss(&cx, &mut *first, by, "that never waited").await?;
+    }
     let mut first = holds(&cx, &a, "lock").await?;
     let mut next = b.claim(cx.request_for("lock", cx.long_ttl())?.with_wait(true))?;
-    busy(&mut *next).await?;
+    busy(&cx, &mut *next).await?;
     first.release().await?;
     soon(&cx, cx.slack(), "a waiter is told of a release", async {
         while !matches!(next.try_acquire().await?, Attempt::Granted { .. }) {
@@ -162,14 +176,14 @@ async fn s03_a_forced_release_of_a_waiter_does_nothing(cx: Cx) -> Check {
     let request = cx.request_for("lock", cx.long_ttl())?.with_wait(true);
     let mark = Victim::Shown(request.owner.into());
     let mut waiter = b.claim(request)?;
-    busy(&mut *waiter).await?;
+    busy(&cx, &mut *waiter).await?;
     let answer = admin(&c)?.force_release(&cx.key("lock")?, &mark).await?;
     ensure!(
         answer == Released::AlreadyGone,
         "a forced release that names a waiter, who holds nothing, is answered {answer:?}"
     );
     still_held(&cx, &c, "lock", "after a forced release that names a waiter").await?;
-    busy(&mut *waiter).await?;
+    busy(&cx, &mut *waiter).await?;
     holder.release().await?;
     granted(&mut *waiter).await?;
     waiter.release().await?;

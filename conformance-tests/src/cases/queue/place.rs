@@ -8,7 +8,7 @@ use lock_core::{Attempt, Binding, Claim, Effect, LockBackend, Renewal, Result};
 
 use crate::cases::tools::{
     answered, at_each_request, give_up, give_up_at_last, granted_at_last, holds, queues, renewed,
-    soon, still_held, until_granted,
+    soon, still_held, until_granted, with_a_fraction,
 };
 use crate::context::cancel::drop_after;
 use crate::context::{Cx, busy, granted};
@@ -94,7 +94,7 @@ async fn c06_a_place_outlives_lost_answers(cx: Cx) -> Check {
                 answer => fail!("{after}, the next one is answered {answer:?}"),
             }
             holder.release().await?;
-            busy(&mut *next).await?;
+            busy(&cx, &mut *next).await?;
             granted_at_last(&cx, &mut *waiter).await?;
             answered(&cx, cx.ttl() * 2, async || waiter.release().await).await?;
             granted(&mut *next).await?;
@@ -117,7 +117,7 @@ async fn c06_a_place_that_has_ended_can_be_taken_again(cx: Cx) -> Check {
         for told_by in ["renewal", "check", "nobody"] {
             let holder = holds(&cx, &a, told_by).await?;
             let mut waiter = cx.waiting_claim(&b, told_by)?;
-            busy(&mut *waiter).await?;
+            busy(&cx, &mut *waiter).await?;
             ended.push((told_by, holder, waiter));
         }
         cx.sleep(cx.over()).await;
@@ -143,7 +143,7 @@ async fn a_place_has_ended(
     };
     ensure!(told == Renewal::Lost, "the {told_by} of a place that has ended: {told:?}");
     if again {
-        busy(&mut *waiter).await?;
+        busy(cx, &mut *waiter).await?;
         holder.release().await?;
         // A store that has passed it over as dead may first give others a moment.
         let what = "a waiter whose place had ended gets the lock";
@@ -231,13 +231,14 @@ async fn place(claim: &mut dyn Claim) -> Check<Duration> {
 async fn c04_a_place_is_kept_as_long_as_promised(cx: Cx) -> Check {
     let (a, b, c) = (cx.backend().await?, cx.backend().await?, cx.backend().await?);
     let mut holder = holds(&cx, &a, "lock").await?;
-    let mut first = cx.waiting_claim(&b, "lock")?;
+    let request = cx.request_for("lock", with_a_fraction(&cx))?.with_wait(true);
+    let ttl = request.ttl;
+    let mut first = b.claim(request)?;
     let start = cx.now();
     let valid_for = place(&mut *first).await?;
     ensure!(
-        valid_for > cx.ttl() / 2,
-        "a place of {:?} is promised for {valid_for:?} only: too little to renew it in time",
-        cx.ttl()
+        valid_for > ttl / 2,
+        "a place of {ttl:?} is promised for {valid_for:?} only: too little to renew it in time"
     );
     let mut second = queues(&cx, &c, "lock").await?;
     let until = start + valid_for;
@@ -286,7 +287,7 @@ async fn c06_a_check_of_a_waiter_says_whether_it_has_a_place(cx: Cx) -> Check {
             }
         }
     }
-    busy(&mut *waiter).await?;
+    busy(&cx, &mut *waiter).await?;
     holder.release().await?;
     granted(&mut *waiter).await?;
     waiter.release().await?;

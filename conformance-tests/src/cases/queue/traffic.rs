@@ -7,7 +7,7 @@ use std::time::Duration;
 use lock_core::{Attempt, ErrorKind, LockBackend};
 
 use crate::cases::tools::layer::Forward;
-use crate::cases::tools::{error_kind, holds, queues, soon, take, waits, within};
+use crate::cases::tools::{holds, queues, refusal, soon, take, waits, within};
 use crate::context::Cx;
 use crate::runner::case::cases;
 use crate::runner::check::{Check, ensure};
@@ -72,7 +72,7 @@ async fn l02_a_waiter_does_not_besiege_the_store(cx: Cx) -> Check {
     let rival = waits(&cx, &cx.locks().await?, "lock")?;
     let patience = cx.ttl() * 2;
     let waited = cx.locks_on(&counted).named("lock")?.acquire_timeout(patience).await;
-    let kind = error_kind(waited, "a wait for a lock that is held")?;
+    let kind = refusal(&cx, waited, "a wait")?;
     ensure!(kind == ErrorKind::NotAcquired, "a wait for a lock that is held ended with {kind:?}");
     let calls = calls.load(Ordering::Relaxed);
     ensure!(calls <= few(patience), "a waiter made {calls} calls in {patience:?}");

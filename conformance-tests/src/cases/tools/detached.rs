@@ -40,6 +40,11 @@ impl Detached {
         self.request.clone().with_resume(Resume::new(fence, data.clone()))
     }
 
+    /// A request of another owner with what a token of this hold carries.
+    pub(crate) fn resumed_of(&self, other: ClaimRequest) -> ClaimRequest {
+        other.with_resume(Resume::new(self.fence, self.data.clone()))
+    }
+
     /// The true token still renews the hold.
     pub(crate) async fn is_unharmed(&self, backend: &Arc<dyn LockBackend>, after: &str) -> Check {
         let renewed = backend.claim(self.resumed())?.renew().await;

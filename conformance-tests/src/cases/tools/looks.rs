@@ -3,11 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{
-    Claim, ClaimRequest, Error, ErrorKind, FencingToken, LockBackend, LockKey, OwnerId, Seen,
-};
+use lock_core::{Claim, ClaimRequest, Error, FencingToken, LockBackend, LockKey, OwnerId, Seen};
 
-use crate::cases::tools::within;
+use crate::cases::tools::in_time;
 use crate::context::{Cx, busy, granted};
 use crate::runner::check::{Check, Demanded as _, Stop, ensure, ensure_exactly};
 
@@ -30,8 +28,7 @@ pub(crate) async fn look_within(
     backend: &Arc<dyn LockBackend>,
     keys: &[LockKey],
 ) -> Result<Vec<Seen>, Error> {
-    let answer = within(cx, limit, backend.look(keys)).await;
-    answer.unwrap_or_else(|| Err(Error::new(ErrorKind::NoAnswer, "a look was not answered")))
+    in_time(cx, limit, backend.look(keys)).await
 }
 
 /// What a look at these names shows of each.
@@ -195,7 +192,7 @@ impl InLine {
     ) -> Check<Self> {
         let request = labelled(cx, key, Some(label))?.with_wait(true);
         let mut claim = backend.claim(request.clone())?;
-        busy(&mut *claim).await?;
+        busy(cx, &mut *claim).await?;
         Ok(Self { claim, request })
     }
 

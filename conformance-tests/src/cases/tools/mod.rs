@@ -5,6 +5,7 @@ pub(crate) mod detached;
 pub(crate) mod kinds;
 pub(crate) mod layer;
 pub(crate) mod looks;
+pub(crate) mod way;
 
 use std::cell::Cell;
 use std::future::Future;
@@ -56,9 +57,8 @@ pub(crate) fn edited(token: &LeaseToken, edit: impl FnOnce(&mut Value)) -> Check
     format!("{scheme}.{body}").parse().explain("editing a lease token")
 }
 
-/// The most requests of one call that a fault is tried on. What is counted beyond them is other traffic of
-/// the client.
-const MOST_REQUESTS: u32 = 8;
+/// More requests than one call makes.
+const MOST_REQUESTS: u32 = 16;
 
 /// A client, of whose next call one request, or its answer, is lost or late.
 pub(crate) struct Disturbed {
@@ -87,7 +87,7 @@ impl Disturbed {
     pub(super) async fn entered(&self, cx: &Cx, wait: bool) -> Check<Box<dyn Claim>> {
         let mut claim = self.claim(cx, wait)?;
         if wait {
-            busy(&mut *claim).await?;
+            busy(cx, &mut *claim).await?;
         } else {
             granted(&mut *claim).await?;
         }
@@ -114,9 +114,9 @@ impl Disturbed {
         Ok(answer)
     }
 
-    /// Whether the store acts on the call's first request, and its answer never comes.
+    /// Whether the store acts on the call's first request, and its answer does not come in time.
     pub(super) fn loses_the_first_answer(&self) -> bool {
-        self.skip == 0 && self.fault == Fault::LoseNextReply
+        self.skip == 0 && self.fault != Fault::LoseNextRequest
     }
 
     /// Whether the store hears nothing of the call.
@@ -142,7 +142,12 @@ pub(crate) async fn at_each_request(
     let faults =
         [Fault::LoseNextRequest, Fault::LoseNextReply, Fault::DelayNextReply(limit * 3 / 2)];
     for fault in faults {
-        for skip in 0..MOST_REQUESTS {
+        for skip in 0.. {
+            if skip == MOST_REQUESTS {
+                return Err(Stop::hindered(format_args!(
+                    "a call, or what the client does besides, makes more than {MOST_REQUESTS} requests"
+                )));
+            }
             let (link, lock) = (cx.warm_link("warm-up").await?, format!("{fault:?} at {skip}"));
             let one = Disturbed { link, lock, limit, fault, skip, is_met: Cell::new(false) };
             round(&one).await?;
@@ -246,6 +251,16 @@ pub(crate) async fn within<T>(
         done = work => Some(done),
         () = cx.sleep(limit) => None,
     }
+}
+
+/// A call of a client that is given up at `limit`.
+pub(crate) async fn in_time<T>(
+    cx: &Cx,
+    limit: Duration,
+    call: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    let answer = within(cx, limit, call).await;
+    answer.unwrap_or_else(|| Err(Error::new(ErrorKind::NoAnswer, "it was not answered in time")))
 }
 
 /// Like [`within`], but fails if `work` is not done by then.
@@ -379,7 +394,7 @@ pub(crate) async fn queues(
     name: &str,
 ) -> Check<Box<dyn Claim>> {
     let mut claim = backend.claim(cx.request_for(name, cx.long_ttl())?.with_wait(true))?;
-    busy(&mut *claim).await?;
+    busy(cx, &mut *claim).await?;
     Ok(claim)
 }
 
@@ -392,7 +407,7 @@ pub(crate) async fn after_a_wait(
 ) -> Check<(Box<dyn Claim>, FencingToken)> {
     let mut holder = holds(cx, before, request.key.name()).await?;
     let mut waiter = backend.claim(request.with_wait(true))?;
-    busy(&mut *waiter).await?;
+    busy(cx, &mut *waiter).await?;
     holder.release().await?;
     let token = granted(&mut *waiter).await?;
     Ok((waiter, token))
@@ -457,8 +472,12 @@ where
 }
 
 /// The lock was given up, and goes to the first waiter, then to the second. The second one asks first.
-pub(crate) async fn served_in_order(first: &mut dyn Claim, second: &mut dyn Claim) -> Check {
-    busy(second).await?;
+pub(crate) async fn served_in_order(
+    cx: &Cx,
+    first: &mut dyn Claim,
+    second: &mut dyn Claim,
+) -> Check {
+    busy(cx, second).await?;
     granted(first).await?;
     first.release().await?;
     granted(second).await?;
@@ -542,6 +561,11 @@ pub(crate) fn longest_name() -> String {
     "🔑".repeat(LockKey::MAX_LEN / "🔑".len())
 }
 
+/// A ttl of no whole second: seven tenths, a millisecond, and half of one are each lost by another rounding.
+pub(crate) fn with_a_fraction(cx: &Cx) -> Duration {
+    cx.ttl() + Duration::from_micros(701_500)
+}
+
 /// More renewals than a store may count before it takes a hold, or a place, for too old.
 pub(crate) fn many_renewals(cx: &Cx) -> u32 {
     if cx.is_virtual() { 1000 } else { 120 }
@@ -560,6 +584,14 @@ pub(crate) fn lost_reason<T>(result: Result<T, Error>, what: &str) -> Check<Lost
             Some(reason) => Ok(reason),
             None => fail!("{what} of a lost lock did not say that it is lost, but: {error}"),
         },
+    }
+}
+
+/// Why a user was refused a lock that another one holds.
+pub(crate) fn refusal<T>(cx: &Cx, result: Result<T, Error>, what: &str) -> Check<ErrorKind> {
+    match result {
+        Ok(_second) => cx.second_holder(format_args!("{what} was granted a lock that is held")),
+        Err(error) => Ok(error.kind()),
     }
 }
 
