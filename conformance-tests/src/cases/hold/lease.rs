@@ -239,14 +239,15 @@ async fn c04_a_hand_over_has_its_full_ttl(cx: Cx) -> Check {
     if cx.capabilities().inspect {
         a_hand_over_is_kept(&cx, false, true).await?;
     }
-    // Whoever has a place may renew it before it learns that it has the lock.
+    // Whoever has a place may renew it before it learns that it has the lock. Another lock: a store may leave one free for a
+    // moment that it has handed over for ten seconds.
     if cx.capabilities().fair { an_unseen_hand_over_is_kept(&cx).await } else { Ok(()) }
 }
 
 async fn an_unseen_hand_over_is_kept(cx: &Cx) -> Check {
     let (a, b, c) = (cx.backend().await?, cx.backend().await?, cx.backend().await?);
-    let mut holder = holds(cx, &a, "lock").await?;
-    let mut waiter = cx.waiting_claim(&b, "lock")?;
+    let mut holder = holds(cx, &a, "unseen").await?;
+    let mut waiter = cx.waiting_claim(&b, "unseen")?;
     let waits_since = cx.now();
     busy(cx, &mut *waiter).await?;
     holder.release().await?;
@@ -254,7 +255,7 @@ async fn an_unseen_hand_over_is_kept(cx: &Cx) -> Check {
     let start = cx.now();
     match waiter.renew().await? {
         Renewal::Alive { valid_for: Some(valid_for) } => {
-            kept_until(cx, &c, "lock", start + valid_for).await?;
+            kept_until(cx, &c, "unseen", start + valid_for).await?;
         }
         Renewal::Alive { valid_for: None } => {}
         // Then the lock may have gone to the next one.

@@ -238,6 +238,18 @@ impl fmt::Debug for EtcdCluster {
     }
 }
 
+/// Asks until a change of the members is accepted: a cluster is healthy when they have been connected for a while.
+async fn accepted(member: &Member, change: &str, body: &str) -> Result<(), Unavailable> {
+    let deadline = tokio::time::Instant::now() + START_LIMIT;
+    while member.post(&format!("/v3/cluster/member/{change}"), body).is_none() {
+        if tokio::time::Instant::now() >= deadline {
+            return Err(Unavailable::broken(format!("etcd refuses to {change} a member")));
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -269,16 +281,4 @@ mod tests {
         let error = EtcdCluster::builder().option("nonsense", "1").start().await.unwrap_err();
         assert!(error.is_broken() && error.reason().contains("nonsense"), "{error}");
     }
-}
-
-/// Asks until a change of the members is accepted: a cluster is healthy when they have been connected for a while.
-async fn accepted(member: &Member, change: &str, body: &str) -> Result<(), Unavailable> {
-    let deadline = tokio::time::Instant::now() + START_LIMIT;
-    while member.post(&format!("/v3/cluster/member/{change}"), body).is_none() {
-        if tokio::time::Instant::now() >= deadline {
-            return Err(Unavailable::broken(format!("etcd refuses to {change} a member")));
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    Ok(())
 }
