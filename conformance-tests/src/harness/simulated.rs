@@ -156,7 +156,7 @@ impl LockBackend for Layer {
     fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
         let claim = self.inner.claim(request.clone())?;
         let (store, link) = (Arc::clone(&self.inner), Arc::clone(&self.link));
-        Ok(Box::new(LayerClaim { claim, store, link, request }))
+        Ok(Box::new(LayerClaim { claim, store, link, request, is_pushed: false }))
     }
 
     async fn ping(&self) -> Result<()> {
@@ -212,6 +212,8 @@ struct LayerClaim {
     store: Arc<dyn LockBackend>,
     link: Arc<Link>,
     request: ClaimRequest,
+    /// Whether there is a push that has not been told yet: whoever waits for it may give up while the link is cut.
+    is_pushed: bool,
 }
 
 impl LayerClaim {
@@ -294,8 +296,12 @@ impl Claim for LayerClaim {
     }
 
     async fn changed(&mut self) -> Result<()> {
-        self.claim.changed().await?;
+        if !self.is_pushed {
+            self.claim.changed().await?;
+            self.is_pushed = true;
+        }
         self.link.until(|state| *state == State::Open).await;
+        self.is_pushed = false;
         Ok(())
     }
 
@@ -303,5 +309,38 @@ impl Claim for LayerClaim {
         let until = self.limit();
         let fault = bounded(until, self.link.next()).await?;
         bounded(until, after(fault, self.claim.detach().await)).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lock_core::memory::MemoryBackend;
+    use lock_core::{OsRng, OwnerId};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(60);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_push_that_nobody_waited_for_is_told_when_the_link_is_healed() {
+        let store = MemoryBackend::queued();
+        let Client { backend, faults } = Client::with_simulated_faults(store.client());
+        let faults = faults.unwrap();
+        let request = || {
+            let key = LockKey::new("", "lock").unwrap();
+            ClaimRequest::new(key, OwnerId::generate(&OsRng).unwrap(), TTL).with_wait(true)
+        };
+        let mut holder = store.claim(request()).unwrap();
+        holder.try_acquire().await.unwrap();
+        let mut waiter = backend.claim(request()).unwrap();
+        assert!(matches!(waiter.try_acquire().await.unwrap(), Attempt::Busy(_)));
+        faults.inject(Fault::Partition).await.unwrap();
+        holder.release().await.unwrap();
+        assert!(timeout(TTL / 60, waiter.changed()).await.is_err(), "the link is cut");
+        faults.inject(Fault::Heal).await.unwrap();
+        timeout(TTL / 60, waiter.changed()).await.unwrap().unwrap();
+        assert!(timeout(TTL / 60, waiter.changed()).await.is_err(), "it is told once");
+        assert!(matches!(waiter.try_acquire().await.unwrap(), Attempt::Granted { .. }));
     }
 }

@@ -509,8 +509,8 @@ pub(super) const ALL: &[WrongTexts] = &[
         ],
         mysql: &[
             (
-                "LEFT(CONVERT(:label USING utf8mb4), 255), label)",
-                "COALESCE(label, LEFT(CONVERT(:label USING utf8mb4), 255)), label)",
+                "LEFT(CONVERT(:label USING utf8mb4), 512), label)",
+                "COALESCE(label, LEFT(CONVERT(:label USING utf8mb4), 512)), label)",
             ),
             ("owner = NULL, label = NULL,", "owner = NULL,"),
         ],

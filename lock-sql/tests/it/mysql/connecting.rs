@@ -135,7 +135,7 @@ async fn users_passwords_databases_and_rights() {
 async fn a_table_of_another_shape_is_refused_with_the_right_statement() {
     let server = server().await;
     let admin = admin(&server).await;
-    const GOOD: &str = "fence BIGINT NOT NULL, expires BIGINT NOT NULL, acquired BIGINT NOT NULL, label VARCHAR(255)";
+    const GOOD: &str = "fence BIGINT NOT NULL, expires BIGINT NOT NULL, acquired BIGINT NOT NULL, label VARCHAR(512)";
     let name = "name VARBINARY(1025) NOT NULL PRIMARY KEY, owner VARBINARY(32)";
     for (table, ddl, what) in [
         ("t1", "TABLE t1 (id INT PRIMARY KEY)".to_owned(), "primary key"),
