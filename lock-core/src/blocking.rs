@@ -14,11 +14,11 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use crate::mutex::Mutex;
 use tokio::runtime::{Builder, Handle};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::keeper::Client;
+use crate::thread::PerProcess;
 use crate::{Clock, Error, ErrorKind, Result, SystemClock};
 
 /// How long a runtime may take to run a task that is ready.
@@ -116,24 +116,22 @@ fn current_or_own() -> Result<Handle> {
 }
 
 /// The runtime of a program that has none: one thread, started by the first call that needs it,
-/// which lives as long as the process. A forked process has no thread of its parent's, and starts its own.
+/// which lives as long as the process.
 fn own_runtime() -> Result<Handle> {
-    static OWN: Mutex<Option<(u32, Handle)>> = Mutex::new(None);
-    let process = std::process::id();
-    let mut own = OWN.lock();
-    if let Some((of, handle)) = &*own
-        && *of == process
-    {
-        return Ok(handle.clone());
-    }
+    static OWN: PerProcess<Option<Handle>> = PerProcess::new(None);
     let failed = |error| {
         Error::new(ErrorKind::Internal, "the thread for blocking calls could not be started")
             .with_source(error)
     };
-    let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
-    let handle = runtime.handle().clone();
-    crate::thread::start("distlock", move || runtime.block_on(std::future::pending::<()>()))
-        .map_err(failed)?;
-    *own = Some((process, handle.clone()));
-    Ok(handle)
+    OWN.with(|own| {
+        if let Some(handle) = own {
+            return Ok(handle.clone());
+        }
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let handle = runtime.handle().clone();
+        crate::thread::start("distlock", move || runtime.block_on(std::future::pending::<()>()))
+            .map_err(failed)?;
+        *own = Some(handle.clone());
+        Ok(handle)
+    })
 }

@@ -12,6 +12,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use crate::mutex::{Mutex, MutexGuard};
+use crate::thread::PerProcess;
 use rustix::time::{
     Itimerspec, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime, timerfd_create,
     timerfd_settime,
@@ -37,9 +38,8 @@ use super::{Clock, ClockInstant, Sleep};
 #[derive(Clone, Debug)]
 pub struct SystemClock(Arc<Alarm>);
 
-/// This process's alarm, by process id: a forked process has no thread of its parent's, so a clock that it makes
-/// is not its parent's.
-static SHARED: Mutex<(u32, Weak<Alarm>)> = Mutex::new((0, Weak::new()));
+/// This process's alarm.
+static SHARED: PerProcess<Weak<Alarm>> = PerProcess::new(Weak::new());
 
 /// The timers of all sleepers, and what wakes them.
 #[derive(Debug, Default)]
@@ -59,11 +59,11 @@ struct TimerDriver {
 
 impl Default for SystemClock {
     fn default() -> Self {
-        let process = std::process::id();
-        let mut shared = SHARED.lock();
-        let alarm = shared.1.upgrade().filter(|_| shared.0 == process).unwrap_or_default();
-        *shared = (process, Arc::downgrade(&alarm));
-        Self(alarm)
+        Self(SHARED.with(|shared| {
+            let alarm = shared.upgrade().unwrap_or_default();
+            *shared = Arc::downgrade(&alarm);
+            alarm
+        }))
     }
 }
 
