@@ -35,13 +35,13 @@ pub(super) struct WrongLater {
     forced: Arc<Mutex<BTreeSet<LockKey>>>,
 }
 
+fn keys(forced: &Mutex<BTreeSet<LockKey>>) -> MutexGuard<'_, BTreeSet<LockKey>> {
+    forced.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl WrongLater {
     pub(super) fn new(bug: Bug, right: Arc<dyn LockBackend>, side: Arc<Side>) -> Self {
         Self { bug, right, side, forced: Arc::default() }
-    }
-
-    fn forced(&self) -> MutexGuard<'_, BTreeSet<LockKey>> {
-        self.forced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is shown of a lock, wrongly.
@@ -149,7 +149,7 @@ impl LockAdmin for WrongLater {
         if self.bug == Bug::ForceWakesTheOnlyOne && second.is_some() {
             self.side.silence(key);
         }
-        self.forced().insert(key.clone());
+        keys(&self.forced).insert(key.clone());
         let released = below.force_release(key, &victim).await?;
         if let (Bug::ForceTakesAPlace, Some(second)) = (self.bug, second) {
             self.right.claim(second)?.release().await?;
@@ -267,17 +267,13 @@ impl Claim for LaterClaim {
     }
 
     async fn changed(&mut self) -> Result<()> {
-        let is_forced = || {
-            let forced = self.forced.lock().unwrap_or_else(PoisonError::into_inner);
-            forced.contains(&self.request.key)
-        };
         match self.bug {
             Bug::ForceTellsNotItself => {
                 self.right.changed().await?;
-                if is_forced() && self.granted.is_some() {
-                    std::future::pending().await
-                } else {
-                    Ok(())
+                let is_forced = keys(&self.forced).contains(&self.request.key);
+                match is_forced && self.granted.is_some() {
+                    true => std::future::pending().await,
+                    false => Ok(()),
                 }
             }
             Bug::DeafInTime => tokio::select! {

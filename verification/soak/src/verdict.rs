@@ -319,20 +319,7 @@ mod tests {
             Loss { name: 0, at: late, reason: "MaxHold".to_owned(), late, stalled }
         };
         let judge = |losses: &[Loss]| {
-            let names = ["a".to_owned()];
-            let (kind, phase) = (Kind::Redis, Phase::Storm);
-            let (holds, registers, strikes) = (&[], &[], &[]);
-            let verdict = Evidence {
-                kind,
-                phase,
-                names: &names,
-                parts: &Parts::new(1, 1),
-                holds,
-                registers,
-                strikes,
-                losses,
-            }
-            .judge();
+            let verdict = judge(Phase::Storm, &[], losses, &[]);
             (verdict.violations.len(), verdict.excused)
         };
         assert_eq!(judge(&[loss(50, 0), loss(10, 900)]), (0, (0, 0)));
@@ -362,13 +349,7 @@ mod tests {
             let losses = [Loss { name: 0, at, reason: reason.to_owned(), late, stalled: late }];
             let phases = [Phase::Calm, Phase::Storm, Phase::Break, Phase::Step, Phase::Ruin];
             let promises = phases.map(|phase| {
-                let names = ["a".to_owned()];
-                let (kind, parts) = (Kind::Redis, &Parts::new(1, 1));
-                let (names, losses) = (&names[..], &losses[..]);
-                let (holds, registers) = (&[][..], &[][..]);
-                let evidence =
-                    Evidence { kind, phase, names, parts, holds, registers, strikes, losses };
-                let violations = evidence.judge().violations;
+                let violations = judge(phase, strikes, &losses, &[]).violations;
                 violations.iter().map(|violated| violated.promise).collect::<String>()
             });
             assert!(promises.iter().all(|promise| promise == &promises[0]), "{promises:?}");
@@ -404,14 +385,16 @@ mod tests {
         }
     }
 
-    fn judge(phase: Phase, strikes: &[Strike], holds: &[Vec<HoldRecord>]) -> Verdict {
-        let names = ["a".to_owned()];
-        let registers = [REGISTERS.map(Register::new)];
-        let registers = &registers;
-        let kind = Kind::Redis;
-        let parts = &Parts::new(1, 1);
-        Evidence { kind, phase, names: &names, parts, holds, registers, strikes, losses: &[] }
-            .judge()
+    /// What is made of a phase with one lock.
+    fn judge(
+        phase: Phase,
+        strikes: &[Strike],
+        losses: &[Loss],
+        holds: &[Vec<HoldRecord>],
+    ) -> Verdict {
+        let (names, registers) = (&["a".to_owned()][..], &[REGISTERS.map(Register::new)][..]);
+        let (kind, parts) = (Kind::Redis, &Parts::new(1, 1));
+        Evidence { kind, phase, names, parts, holds, registers, strikes, losses }.judge()
     }
 
     #[test]
@@ -429,7 +412,7 @@ mod tests {
         };
         let ttl = u64::try_from(Kind::Redis.ttl().as_nanos()).unwrap() / tick;
         let count = |strikes: &[Strike], holds: &[HoldRecord]| {
-            let verdict = judge(Phase::Break, strikes, &[holds.to_vec()]);
+            let verdict = judge(Phase::Break, strikes, &[], &[holds.to_vec()]);
             (verdict.violations.len(), verdict.broken.len(), verdict.ambiguous)
         };
         let long = [hold(1, 10, 99), hold(2, 12, 14)];

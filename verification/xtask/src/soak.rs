@@ -1,10 +1,10 @@
 //! Soaks every set-up: at least 2 000 real faults in five to eight minutes, or half as many. It wants the machine for itself: the
 //! servers of all set-ups run at once.
 //!
-//! A set-up for which the machine may have been too slow (too few grants; a lock that was granted late, a lease that ran out without a fault, a loss that was
-//! told late, a client that closed late, a lock that was left) is soaked again, alone and with the same seed, and has to
-//! pass; twice, if it saw too little at the first time as well. Two holders, falling fences, locks that a store has taken
-//! from their holders and lost updates are never excused.
+//! A set-up for which the machine may have been too slow (too few grants; a lock that was granted late, a lease that ran
+//! out without a fault, a loss that was told late, a client that closed late, a lock that was left) is soaked again, alone
+//! and with the same seed, and has to pass; twice, if it saw too little at the first time as well. Two holders, falling
+//! fences, locks that a store has taken from their holders and lost updates are never excused.
 
 use std::fs::{self, File};
 use std::io;
