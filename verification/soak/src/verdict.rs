@@ -130,31 +130,45 @@ impl Evidence<'_> {
     }
 
     /// A strike breaks a lock that a worker holds at that moment, and no lock but its own if it is aimed at one.
-    /// The worker may not know of its hold yet: the store may have granted it as soon as that was asked for, a ttl
-    /// before its validity ends. So the earlier of two holds may be the one that was told later. And a worker may pass its hold
-    /// on within its cohort, until it hears of it or its lease ends.
     fn explains(
         &self,
         strike: &Strike,
         name: &str,
         holds: &[HoldRecord],
-        first: &HoldRecord,
-        second: &HoldRecord,
+        one: &HoldRecord,
+        other: &HoldRecord,
     ) -> bool {
-        let ttl = self.ttl();
-        let begun = |hold: &HoldRecord| {
-            hold.granted.min(hold.valid_until.saturating_sub(ttl)).max(hold.invoked)
-        };
-        let is_in_order = begun(first) <= begun(second);
-        let (first, second) = if is_in_order { (first, second) } else { (second, first) };
-        let is_met = |hold: &HoldRecord| {
-            hold.client == first.client && begun(hold) <= strike.ended && strike.begun <= hold.end()
+        // A worker may pass its hold on within its cohort, until it hears of it or its lease ends.
+        let is_met = |first: &HoldRecord| {
+            holds.iter().any(|hold| {
+                hold.client == first.client
+                    && self.begun(hold) <= strike.ended
+                    && strike.begun <= hold.end()
+            })
         };
         strike.class >= Class::F
             && strike.is_aimed_at(name)
-            && strike.begun <= second.granted
-            && second.granted <= strike.ended + ttl
-            && holds.iter().any(is_met)
+            && [(one, other), (other, one)].into_iter().any(|(first, second)| {
+                self.is_first(first, second)
+                    && strike.begun <= second.granted
+                    && second.granted <= strike.ended + self.ttl()
+                    && is_met(first)
+            })
+    }
+
+    /// Whether the store may have granted one hold before the other, which may have been told earlier: the fences say so
+    /// unless they may fall.
+    fn is_first(&self, one: &HoldRecord, other: &HoldRecord) -> bool {
+        match self.phase {
+            Phase::Ruin => self.begun(one) <= other.granted,
+            _ => one.fence <= other.fence,
+        }
+    }
+
+    /// When the store has granted a hold at the earliest: as soon as that was asked for, and no longer than a ttl before its
+    /// validity ends.
+    fn begun(&self, hold: &HoldRecord) -> u64 {
+        hold.granted.min(hold.valid_until.saturating_sub(self.ttl())).max(hold.invoked)
     }
 
     /// S3 and L2. No loss without a fault: a store says that a lock was taken only after one that may break that lock, and a
@@ -401,7 +415,7 @@ mod tests {
     fn only_a_fault_that_has_met_the_hold_explains_two_holders() {
         let tick = 100_000_000;
         let waits = |client, asked: u64, told: u64, end: u64| {
-            HoldRecord::new(client, asked * tick, told * tick, told, end * tick)
+            HoldRecord::new(client, asked * tick, told * tick, asked, end * tick)
         };
         let hold = |client, start, end| waits(client, start, start, end);
         let strike = |class, begun: u64, lock: Option<&str>| Strike {
@@ -436,7 +450,7 @@ mod tests {
         let told_late = [waits(1, 7, 10, 9 + ttl), hold(2, 12, 14)];
         assert_eq!(count(&[strike(Class::F, 9, None)], &told_late), (0, 1, 0));
         assert_eq!(count(&[strike(Class::F, 8, None)], &told_late), (1, 0, 0));
-        // It came even after that of the second.
+        // It came even after that of the second: the fences tell which was the first.
         let told_last = [waits(1, 10, 13, 14), hold(2, 12, 99)];
         assert_eq!(count(&[strike(Class::F, 11, None)], &told_last), (0, 1, 0));
         assert_eq!(count(&[strike(Class::F, 9, None)], &told_last), (1, 0, 0));
@@ -445,6 +459,9 @@ mod tests {
         assert_eq!(count(&[strike(Class::F, 11, None)], &passed_on), (0, 1, 0));
         let of_another = [hold(3, 10, 11), hold(1, 12, 99), hold(2, 13, 14)];
         assert_eq!(count(&[strike(Class::F, 11, None)], &of_another), (1, 0, 0));
+        // The second has a limit, and so ends within a ttl: that does not make it the first.
+        let limited = [hold(1, 10, 10 + ttl), HoldRecord { invoked: 0, ..hold(2, 12, 9 + ttl) }];
+        assert_eq!(count(&[strike(Class::F, 11, None)], &limited), (0, 1, 0));
     }
 
     /// The violations of one phase, with these permits, writes and reads.

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use distlock::kinds::{Leadership, LockSetGuard, Permit, ReadGuard, WriteGuard};
-use distlock::{LostReason, Released, Result};
+use distlock::{Released, Result};
 
 use super::contender::Contender;
 use crate::parts::PERMITS;
@@ -21,6 +21,9 @@ enum Turn {
 }
 
 const TURNS: [Turn; 5] = [Turn::Permit, Turn::Read, Turn::Write, Turn::Several, Turn::Lead];
+
+/// Why a lock of a set ends with the one that was lost.
+const WITH_ANOTHER: &str = "WithAnother";
 
 /// A hold of any kind.
 #[derive(Debug)]
@@ -55,14 +58,19 @@ impl Taken {
         signal.cancelled_owned().await;
     }
 
-    fn reason(&self) -> Option<LostReason> {
-        match self {
-            Self::Several(guard) => guard.held().lost().loss().map(|(_, reason)| reason),
+    /// Why it is lost, as it is written of the lock of this name.
+    fn reason(&self, name: &str) -> String {
+        let reason = match self {
+            Self::Several(guard) => match guard.held().lost().loss() {
+                Some((lost, _)) if lost.name() != name => return WITH_ANOTHER.to_owned(),
+                loss => loss.map(|(_, reason)| reason),
+            },
             Self::Permit(guard) => guard.held().lost().reason(),
             Self::Read(guard) => guard.held().lost().reason(),
             Self::Write(guard) => guard.held().lost().reason(),
             Self::Leads(guard) => guard.held().lost().reason(),
-        }
+        };
+        reason.map_or_else(String::new, |reason| format!("{reason:?}"))
     }
 
     async fn release(self) -> Result<Released> {
@@ -102,7 +110,7 @@ impl Contender {
             let (hold, valid_until) = (self.next_hold.fetch_add(1, Relaxed), taken.valid_until());
             self.shared.post.say(Say::Granted { hold, name, invoked, granted, fence, valid_until });
             let (release_invoked, released, lost) = (None, None, None);
-            open.push(Ended { hold, valid_until, release_invoked, released, lost });
+            open.push((name, Ended { hold, valid_until, release_invoked, released, lost }));
         }
         // Shorter than plain ones, so that each kind has its turn soon.
         let is_lost = tokio::select! {
@@ -111,10 +119,10 @@ impl Contender {
             () = self.rest(self.hold / 4) => false,
         };
         let (valid_until, at) = (taken.valid_until(), self.shared.now());
-        for ended in &mut open {
+        for (name, ended) in &mut open {
             ended.valid_until = valid_until;
             if is_lost {
-                let reason = taken.reason().map_or_else(String::new, |it| format!("{it:?}"));
+                let reason = taken.reason(self.name(*name));
                 let stalled = self.shared.pulse.stalled_since(valid_until, at);
                 ended.lost = Some(Lost { at, reason, stalled });
             } else {
@@ -126,12 +134,12 @@ impl Contender {
             // The slot of a reader may be that of others, too.
             Ok(Released::Freed) if !is_read => {
                 let now = self.shared.now();
-                open.iter_mut().for_each(|ended| ended.released = Some(now));
+                open.iter_mut().for_each(|(_, ended)| ended.released = Some(now));
             }
             Ok(_) => {}
             Err(error) => self.failed(&error),
         }
-        open.into_iter().for_each(|ended| self.shared.post.say(Say::Ended(ended)));
+        open.into_iter().for_each(|(_, ended)| self.shared.post.say(Say::Ended(ended)));
         Ok(())
     }
 
@@ -178,6 +186,11 @@ impl Contender {
             }
             Taken::Leads(guard) => vec![(at(guard.key().name()), guard.term()?.get())],
         })
+    }
+
+    /// That of a plain lock; of the parts of other kinds none.
+    fn name(&self, at: usize) -> &str {
+        self.shared.brief.names.get(at).map_or("", String::as_str)
     }
 
     fn some_name(&mut self) -> usize {
