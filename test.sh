@@ -3,8 +3,8 @@
 #
 #   ./test.sh          all checks and tests
 #   ./test.sh quick    format, unit tests, and the suite on memory, SQLite and Redis; lints in what these need
-#   ./test.sh soak     only the soak: every set-up under 2 000 faults (see docs/testing.md). Everything ends with one of half
-#                      as many.
+#   ./test.sh soak     only the soak: every set-up under 2 000 faults (see docs/testing.md). Everything ends with one of
+#                      fewer than half as many.
 #                      What follows goes to it: `./test.sh soak --seed 42`
 #
 # As root it installs missing packages through apt; otherwise it prints the exact command and stops. A store
