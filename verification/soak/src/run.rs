@@ -40,7 +40,8 @@ pub(crate) struct Size {
 const HOSTILE: &[&str] =
     &["{a}b", "a/b:%", "'; DROP TABLE distlock --", "A\u{301}\u{202e} \u{1f512}"];
 
-/// How often the faults that must break exclusion and have broken none strike once more: what they meet is chance.
+/// How often those faults strike once more that did not succeed, or must break exclusion and have broken none: what they meet is
+/// chance.
 const REPEATS: usize = 2;
 
 /// The waits of all phases of a set-up, in microseconds.
@@ -86,7 +87,8 @@ async fn phases(
     let guard = warm.ttl(kind.ttl()).acquire_timeout(kind.bound()).await;
     drop(guard.map_err(|error| unreached(kind, &error))?);
     for phase in [Phase::Calm, Phase::Storm, Phase::Break, Phase::Step, Phase::Ruin] {
-        let mut faults = deck(kind, phase, kind.hits(size.hits), seeded);
+        let hits = kind.hits(size.hits);
+        let mut faults = deck(kind, phase, hits, seeded);
         if faults.is_empty() && phase != Phase::Calm {
             continue;
         }
@@ -98,8 +100,8 @@ async fn phases(
             let (seed, round) = (seeds.next_u64(), *round);
             let setting = Setting { kind, size, site: &*site, operator: &operator, round, seed };
             report.add(setting.play(phase, faults).await?);
-            faults = deck(kind, phase, kind.hits(size.hits), &mut seeds);
-            faults.retain(|fault| report.is_unproven(fault.row));
+            faults = deck(kind, phase, hits, &mut seeds);
+            faults.retain(|fault| report.is_open(fault.row, hits));
             if faults.is_empty() {
                 break;
             }
