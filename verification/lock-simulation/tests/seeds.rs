@@ -1,5 +1,5 @@
-//! Many seeds, the runs that once failed, and the wrong variants. `./test.sh` has 100 000 seeds, in the
-//! profile `simulation`, which is optimised.
+//! Many seeds, the runs that once failed, and the wrong variants. `./test.sh` has 100 000 seeds, with
+//! `.ci/simulation.toml`, which optimises the core.
 //!
 //! Runs with more than a thousand waiters have a test of their own, and one seed where the others have 5 000.
 //!

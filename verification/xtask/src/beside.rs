@@ -1,5 +1,5 @@
-//! CPU-bound checks, run on idle processors only beside the tests and the soak, which mostly wait: two chains of them,
-//! one for the exhaustive model checks and the simulation, which has a profile of its own, and one for all others,
+//! CPU-bound checks, run on idle processors only beside the tests, which mostly wait: two chains of them,
+//! one for the exhaustive model checks and the simulation, whose code is optimised, and one for all others,
 //! which wait for each other's builds.
 
 use std::fs::{self, File};
@@ -214,7 +214,8 @@ fn fuzz(folder: &Path) -> Check {
 }
 
 fn simulation(root: &Path) -> Check {
-    let seeds = "test --locked --profile simulation -p lock-simulation";
+    let seeds =
+        "test --locked --config .ci/simulation.toml --workspace --all-features --test seeds";
     let mut seeds = check(&format!("the simulation, {SIMULATION_SEEDS} seeds"), "cargo", seeds);
     seeds.command.env("LOCK_SIMULATION_SEEDS", SIMULATION_SEEDS.to_string());
     // With the mistakes of the core that it has to find.
@@ -268,7 +269,6 @@ fn others(folder: &Path, manifest: &str, toolchains: &str, root: &Path) -> io::R
     let mut docs = check("docs", "cargo", docs);
     docs.command.env("RUSTDOCFLAGS", "-D warnings");
     all.extend([docs, fuzz(folder)]);
-    all.push(check("a build without stores", ".ci/without-stores", ""));
     let examples = "test --locked --workspace --all-features";
     let mut examples = check("examples in the docs", "cargo", examples);
     examples.command.env(&runner, root.join(".ci/only-examples"));

@@ -42,15 +42,15 @@ pub(crate) fn whole(folder: &Path, is_full: bool, before: u64) -> io::Result<i32
     let jobs = jobs.into_iter().filter(|job| !beside::is_model(&job.name)).collect();
     let beside = is_full.then(|| Beside::start(folder)).transpose()?;
     let ran = run.tests(jobs)?;
+    if let Some(beside) = beside {
+        run.wait(beside)?;
+    }
     if is_full {
-        // No other test runs now: the servers of all set-ups run at once.
+        // Nothing else runs now: the servers of all set-ups run at once.
         run.step("soak");
         let soaked = soak::soak(&["--hits", sizes::SOAK_HITS])?;
         run.summary.read_soak(&soaked.shown);
         run.failures.extend(soaked.failures());
-    }
-    if let Some(beside) = beside {
-        run.wait(beside)?;
     }
     run.judge_again(ran)?;
     run.end(is_full)
@@ -113,7 +113,7 @@ impl Run {
     }
 
     fn wait(&mut self, beside: Beside) -> io::Result<()> {
-        self.step("checks that ran beside the tests and the soak");
+        self.step("checks that ran beside the tests");
         let (done, is_whole) = beside.wait()?;
         if !is_whole {
             self.failures.insert("the checks beside the tests were aborted".to_owned());

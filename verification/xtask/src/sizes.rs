@@ -25,7 +25,7 @@ pub(crate) const FUZZ_SECONDS: usize = 5;
 
 pub(crate) const SIMULATION_SEEDS: usize = 100_000;
 
-/// How long the checks beside the tests may still take when all else has ended.
+/// How long the checks beside the tests may still take when these have ended.
 pub(crate) const AFTER_ALL_ELSE: Duration = Duration::from_secs(1_200);
 
 /// How often each fault of the soak strikes: half as often as in `./test.sh soak`.
