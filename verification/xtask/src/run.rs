@@ -89,8 +89,7 @@ impl Run {
         self.step(&format!("tests, {lanes} programs at a time"));
         jobs.sort_by(|a, b| lanes::place(&a.name).cmp(&lanes::place(&b.name)));
         let asked = std::env::var("RUST_TEST_THREADS").ok().and_then(|asked| asked.parse().ok());
-        let (heavy, others) = jobs.into_iter().partition(|job| lanes::is_heavy(&job.name));
-        let ran = lanes::two_kinds(heavy, others, lanes, |job| -> io::Result<Ran> {
+        let ran = lanes::side_by_side(jobs, lanes, |job| -> io::Result<Ran> {
             let threads = sizes::threads(&job.name, sizes::processors(), asked);
             let ended = job.run(&[], &[("RUST_TEST_THREADS", threads.to_string())])?;
             let verdict = Verdict::new(ended.status, &ended.text);

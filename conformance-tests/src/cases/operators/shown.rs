@@ -11,7 +11,7 @@ use lock_core::{
 
 use crate::cases::tools::detached::Detached;
 use crate::cases::tools::way::Way;
-use crate::cases::tools::{admin, holds, queues, renewed, still_held};
+use crate::cases::tools::{admin, holds, queues, renewed, still_held, until_granted};
 use crate::context::{Cx, busy, granted};
 use crate::runner::case::cases;
 use crate::runner::check::{Check, Stop, ensure, fail};
@@ -265,9 +265,9 @@ async fn c01_inspection_follows_the_hold(cx: Cx) -> Check {
     cx.sleep(pause).await;
     let handed = async {
         first.release().await?;
-        granted(&mut *next).await
+        until_granted(&cx, &mut *next).await
     };
-    let (since, _) = Between::of(&cx, handed).await?;
+    let (since, ()) = Between::of(&cx, handed).await?;
     follows(since, "after the lock was passed on").await?;
     let holder = shown(&cx, &b, &cx.key("lock")?).await?;
     ensure!(holder.owner == Some(owner), "{owner:?} was next, and {:?} is shown", holder.owner);
