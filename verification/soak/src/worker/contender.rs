@@ -56,6 +56,8 @@ pub(super) struct Contender {
     pub(super) next_hold: Arc<AtomicU64>,
     /// The mean time for which it holds a lock.
     pub(super) hold: Duration,
+    /// Whether what it holds is renewed.
+    renews: bool,
     /// The hold that has been told, and whose end has not.
     open: Option<(Ended, Held)>,
 }
@@ -65,7 +67,7 @@ impl Contender {
         // Numbers that no other contender of any worker uses, and that are not `EMPTY`.
         let first = (shared.brief.number << 40 | nth << 24) + 1;
         let (next_hold, hold) = (Arc::new(AtomicU64::new(first)), shared.brief.hold);
-        Self { shared, chance, next_hold, hold, open: None }
+        Self { shared, chance, next_hold, hold, renews: true, open: None }
     }
 
     pub(super) async fn run(mut self) {
@@ -112,6 +114,7 @@ impl Contender {
             Turn::MaxHold => lock = lock.max_hold(self.shared.brief.hold),
             _ => {}
         }
+        self.renews = turn != Turn::NoRenew;
         let asked = self.shared.now();
         match turn {
             Turn::Run => return self.run_under(&lock, name, asked).await,
@@ -176,6 +179,7 @@ impl Contender {
                 chance: Seeded::from(self.chance.next_u64()),
                 next_hold: Arc::clone(&self.next_hold),
                 hold: self.hold.min(pause),
+                renews: true,
                 open: None,
             };
             tasks.spawn(member.hold_once(lock.clone(), name));
@@ -209,7 +213,7 @@ impl Contender {
         // The body may have been cut short by a loss.
         if let Some((mut ended, held)) = self.open.take() {
             if ran.is_err() {
-                ended.lost = ended.lost.or_else(|| Some(self.shared.lost(&held)));
+                ended.lost = ended.lost.or_else(|| Some(self.shared.lost(&held, self.renews)));
             }
             ended.valid_until = held.valid_until().as_nanos();
             self.shared.post.say(Say::Ended(ended));
@@ -247,10 +251,10 @@ impl Contender {
         let Ok(fence) = held.token() else { return };
         let shared = Arc::clone(&self.shared);
         // A task of its own, which hears of a loss while this one waits for the registers.
-        let watching = held.clone();
+        let (watching, renews) = (held.clone(), self.renews);
         let mut watch = tokio::spawn(async move {
             watching.lost().wait().await;
-            shared.lost(&watching)
+            shared.lost(&watching, renews)
         });
         let Some(read) = self.shared.post.read(name, fence).await else {
             watch.abort();

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use conformance_tests::shared::Seeded;
 use distlock::clock::{Clock, SystemClock};
-use distlock::{Held, LeaseToken, Locks, Result};
+use distlock::{Held, LeaseToken, Locks, LostReason, Result};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -60,10 +60,13 @@ impl Shared {
         self.post.flush().await;
     }
 
-    /// A loss that is reported now.
-    fn lost(&self, held: &Held) -> Lost {
+    /// A loss that is reported now. A lease that is not renewed ends as its holder has asked for.
+    fn lost(&self, held: &Held, renews: bool) -> Lost {
         let at = self.now();
-        let reason = held.lost().reason().map_or_else(String::new, |reason| format!("{reason:?}"));
+        let reason = match held.lost().reason() {
+            Some(LostReason::Expired) if !renews => "NotRenewed".to_owned(),
+            reason => reason.map_or_else(String::new, |reason| format!("{reason:?}")),
+        };
         let stalled = self.pulse.stalled_since(held.valid_until().as_nanos(), at);
         Lost { at, reason, stalled }
     }
