@@ -462,6 +462,15 @@ mod tests {
         // The second has a limit, and so ends within a ttl: that does not make it the first.
         let limited = [hold(1, 10, 10 + ttl), HoldRecord { invoked: 0, ..hold(2, 12, 9 + ttl) }];
         assert_eq!(count(&[strike(Class::F, 11, None)], &limited), (0, 1, 0));
+        // Where the fences may fall, they tell nothing.
+        let [first, second] = limited;
+        let fallen = vec![HoldRecord { fence: u64::MAX, ..first }, second];
+        let broken = |phase| {
+            judge(phase, &[strike(Class::F, 11, None)], &[], std::slice::from_ref(&fallen))
+                .broken
+                .len()
+        };
+        assert_eq!([Phase::Ruin, Phase::Break].map(broken), [1, 0]);
     }
 
     /// The violations of one phase, with these permits, writes and reads.

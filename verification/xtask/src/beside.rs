@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::job::{self, Ended, Job};
-use crate::sizes::{AFTER_ALL_ELSE, FUZZ_SECONDS, SIMULATION_SEEDS};
+use crate::sizes::{AFTER_THE_TESTS, FUZZ_SECONDS, SIMULATION_SEEDS};
 use crate::summary::Row;
 use crate::{at, lanes, sizes};
 
@@ -95,7 +95,7 @@ impl Beside {
     /// What has begun, and whether all of it has ended. A check that has no end is ended: else nobody would learn which one
     /// it is, nor what else has failed.
     pub(crate) fn wait(mut self) -> io::Result<(Vec<Done>, bool)> {
-        if !ends_within(&mut self.process, AFTER_ALL_ELSE)? {
+        if !ends_within(&mut self.process, AFTER_THE_TESTS)? {
             self.alive = None;
         }
         let is_whole = self.process.wait()?.success();

@@ -44,8 +44,6 @@ pub(crate) fn whole(folder: &Path, is_full: bool, before: u64) -> io::Result<i32
     let ran = run.tests(jobs)?;
     if let Some(beside) = beside {
         run.wait(beside)?;
-    }
-    if is_full {
         // Nothing else runs now: the servers of all set-ups run at once.
         run.step("soak");
         let soaked = soak::soak(&["--hits", sizes::SOAK_HITS])?;

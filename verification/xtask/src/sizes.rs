@@ -26,9 +26,9 @@ pub(crate) const FUZZ_SECONDS: usize = 5;
 pub(crate) const SIMULATION_SEEDS: usize = 100_000;
 
 /// How long the checks beside the tests may still take when these have ended.
-pub(crate) const AFTER_ALL_ELSE: Duration = Duration::from_secs(1_200);
+pub(crate) const AFTER_THE_TESTS: Duration = Duration::from_secs(1_200);
 
-/// How often each fault of the soak strikes: half as often as in `./test.sh soak`.
+/// How often each fault of the soak strikes: three times instead of the eight of `./test.sh soak`.
 pub(crate) const SOAK_HITS: &str = "3";
 
 pub(crate) fn processors() -> usize {

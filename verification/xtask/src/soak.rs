@@ -1,4 +1,4 @@
-//! Soaks every set-up: at least 2 000 real faults in five to eight minutes, or half as many. It wants the machine for itself: the
+//! Soaks every set-up: at least 2 000 real faults in five to eight minutes, or fewer than half as many. It wants the machine for itself: the
 //! servers of all set-ups run at once.
 //!
 //! A set-up for which the machine may have been too slow (too few grants; a lock that was granted late, a lease that ran

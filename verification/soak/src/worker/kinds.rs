@@ -7,8 +7,9 @@ use distlock::kinds::{Leadership, LockSetGuard, Permit, ReadGuard, WriteGuard};
 use distlock::{Released, Result};
 
 use super::contender::Contender;
+use super::{WITH_ANOTHER, written};
 use crate::parts::PERMITS;
-use crate::protocol::{Ended, Lost, Say, Seen};
+use crate::protocol::{Ended, Say, Seen};
 
 /// What it takes, one after the other.
 #[derive(Clone, Copy, Debug)]
@@ -21,9 +22,6 @@ enum Turn {
 }
 
 const TURNS: [Turn; 5] = [Turn::Permit, Turn::Read, Turn::Write, Turn::Several, Turn::Lead];
-
-/// Why a lock of a set ends with the one that was lost.
-const WITH_ANOTHER: &str = "WithAnother";
 
 /// A hold of any kind.
 #[derive(Debug)]
@@ -60,7 +58,7 @@ impl Taken {
 
     /// Why it is lost, as it is written of the lock of this name.
     fn reason(&self, name: &str) -> String {
-        let reason = match self {
+        written(match self {
             Self::Several(guard) => match guard.held().lost().loss() {
                 Some((lost, _)) if lost.name() != name => return WITH_ANOTHER.to_owned(),
                 loss => loss.map(|(_, reason)| reason),
@@ -69,8 +67,7 @@ impl Taken {
             Self::Read(guard) => guard.held().lost().reason(),
             Self::Write(guard) => guard.held().lost().reason(),
             Self::Leads(guard) => guard.held().lost().reason(),
-        };
-        reason.map_or_else(String::new, |reason| format!("{reason:?}"))
+        })
     }
 
     async fn release(self) -> Result<Released> {
@@ -118,13 +115,12 @@ impl Contender {
             () = taken.lost() => true,
             () = self.rest(self.hold / 4) => false,
         };
-        let (valid_until, at) = (taken.valid_until(), self.shared.now());
+        let valid_until = taken.valid_until();
         for (name, ended) in &mut open {
             ended.valid_until = valid_until;
             if is_lost {
                 let reason = taken.reason(self.name(*name));
-                let stalled = self.shared.pulse.stalled_since(valid_until, at);
-                ended.lost = Some(Lost { at, reason, stalled });
+                ended.lost = Some(self.shared.lost_for(reason, valid_until));
             } else {
                 self.shared.releasing(ended).await;
             }

@@ -32,6 +32,15 @@ const NICE: i32 = 5;
 /// How long a worker that is to end waits for its contenders, and then for its client.
 const PATIENCE: Duration = Duration::from_secs(8);
 
+/// Reasons that no store has: a lease was not renewed, and a lock of a set ended with another one.
+const NOT_RENEWED: &str = "NotRenewed";
+const WITH_ANOTHER: &str = "WithAnother";
+
+/// As a reason is told to the soak.
+fn written(reason: Option<LostReason>) -> String {
+    reason.map_or_else(String::new, |reason| format!("{reason:?}"))
+}
+
 /// What the contenders of a worker share.
 #[derive(Debug)]
 struct Shared {
@@ -62,13 +71,16 @@ impl Shared {
 
     /// A loss that is reported now. A lease that is not renewed ends as its holder has asked for.
     fn lost(&self, held: &Held, renews: bool) -> Lost {
-        let at = self.now();
         let reason = match held.lost().reason() {
-            Some(LostReason::Expired) if !renews => "NotRenewed".to_owned(),
-            reason => reason.map_or_else(String::new, |reason| format!("{reason:?}")),
+            Some(LostReason::Expired) if !renews => NOT_RENEWED.to_owned(),
+            reason => written(reason),
         };
-        let stalled = self.pulse.stalled_since(held.valid_until().as_nanos(), at);
-        Lost { at, reason, stalled }
+        self.lost_for(reason, held.valid_until().as_nanos())
+    }
+
+    fn lost_for(&self, reason: String, valid_until: u64) -> Lost {
+        let at = self.now();
+        Lost { at, reason, stalled: self.pulse.stalled_since(valid_until, at) }
     }
 }
 
