@@ -8,7 +8,7 @@ mod level;
 mod limits;
 pub(crate) mod main_fn;
 mod pace;
-mod panics;
+pub(crate) mod panics;
 mod place;
 pub(crate) mod report;
 

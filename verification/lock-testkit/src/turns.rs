@@ -38,7 +38,18 @@ impl Turns {
     }
 
     /// Stops all tasks.
+    ///
+    /// # Panics
+    ///
+    /// If one of them has panicked.
     pub async fn end(mut self) {
-        self.tasks.shutdown().await;
+        self.tasks.abort_all();
+        while let Some(ended) = self.tasks.join_next().await {
+            if let Err(error) = ended
+                && error.is_panic()
+            {
+                std::panic::resume_unwind(error.into_panic());
+            }
+        }
     }
 }

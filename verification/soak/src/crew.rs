@@ -1,7 +1,8 @@
 //! The workers of a phase, each a process with links of its own to the servers.
 
 use std::ffi::OsString;
-use std::process::Stdio;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -18,8 +19,12 @@ use crate::site::Site;
 use crate::stage::Stage;
 use crate::worker;
 
-/// How long a worker that was told to finish may take before it is killed, which is a violation.
-const LONGEST_END: Duration = Duration::from_secs(30);
+/// How long a worker that was told to finish may take before it is killed, which is a violation. It waits for its contenders,
+/// and then for its client.
+const LONGEST_END: Duration = Duration::from_secs(35);
+/// The signals that end a process which has gone wrong, and the status of one whose main thread has panicked.
+const CRASHES: [Signal; 5] = [Signal::ABORT, Signal::SEGV, Signal::BUS, Signal::ILL, Signal::FPE];
+const PANICKED: i32 = 101;
 /// Before a worker that has ended is started again.
 const REST: Duration = Duration::from_millis(50);
 
@@ -210,7 +215,11 @@ impl Keeper {
                 }
             }
         }
-        let _ = child.wait().await;
+        if let Ok(status) = child.wait().await
+            && has_crashed(status)
+        {
+            self.stage.panicked(self.at, &status.to_string());
+        }
         match closed {
             true => Fate::Finished,
             false => Fate::Died(killed.unwrap_or_else(|| self.stage.now())),
@@ -253,6 +262,12 @@ impl Keeper {
     }
 }
 
+/// Whether a process has ended in a way that no order explains.
+fn has_crashed(status: ExitStatus) -> bool {
+    let is_crash = |signal| CRASHES.iter().any(|crash| crash.as_raw() == signal);
+    status.code() == Some(PANICKED) || status.signal().is_some_and(is_crash)
+}
+
 /// Writes to a worker that may be stopped, and then reads nothing.
 struct Lines(mpsc::UnboundedSender<String>);
 
@@ -273,5 +288,18 @@ impl Lines {
         if let Ok(line) = serde_json::to_string(order) {
             let _ = self.0.send(line + "\n");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_crash_is_told_from_a_kill() {
+        let crashed = |status| has_crashed(ExitStatus::from_raw(status));
+        // As wait(2) has them: a signal, or a status in the higher byte.
+        assert_eq!([6, 11, 7, 4, 8, 101 << 8].map(crashed), [true; 6]);
+        assert_eq!([0, 9, 15, 1 << 8].map(crashed), [false; 4]);
     }
 }

@@ -17,6 +17,8 @@ pub(crate) struct Brief {
     pub(crate) ttl: Duration,
     /// A hold lasts for up to twice as long.
     pub(crate) hold: Duration,
+    /// Whether one hold now and then lasts longer than its ttl.
+    pub(crate) outlasts: bool,
     pub(crate) contenders: u64,
     pub(crate) seed: u64,
     /// Which of all workers this is, so that its holds have numbers of their own.
@@ -99,6 +101,10 @@ pub(crate) enum Say {
     Saw(Seen),
     /// Why the worker cannot go on.
     Failed(String),
+    /// It has panicked: where, and why.
+    Panicked(String),
+    /// So many contenders have not ended what they did, although all others had.
+    Waiting(usize),
     /// It has closed its client, and how many locks were left.
     Closed(Result<(), String>),
 }
@@ -136,4 +142,6 @@ pub(crate) enum Seen {
     Unknown,
     /// Several tasks waited at once, to pass one hold on.
     Cohort,
+    /// A hold was renewed for longer than its ttl.
+    Outlasted,
 }

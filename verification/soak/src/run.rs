@@ -178,6 +178,7 @@ impl Setting<'_> {
             ttl: self.kind.ttl(),
             // Up to twice so long: what is not renewed does not run out by itself.
             hold: if several { self.size.hold } else { self.kind.ttl().mul_f64(0.4) },
+            outlasts: several,
             contenders: self.size.contenders,
             seed: seeds.next_u64(),
             number: at,

@@ -31,9 +31,12 @@ impl Violated {
 
     /// Whether a busy machine is no excuse.
     pub(crate) fn is_grave(&self) -> bool {
-        matches!(self.promise, "S1" | "S2" | "S3" | "S7")
+        matches!(self.promise, "S1" | "S2" | "S3" | "S7" | PANIC)
     }
 }
+
+/// What no process may end by. The README has no number for it.
+const PANIC: &str = "no panic";
 
 #[derive(Debug)]
 pub(crate) struct Stage {
@@ -91,6 +94,11 @@ impl Stage {
         complaints.push(Violated::new(promise, what));
     }
 
+    /// A worker has panicked, or crashed.
+    pub(crate) fn panicked(&self, worker: usize, what: &str) {
+        self.complain(PANIC, format!("worker {worker}: {what}"));
+    }
+
     pub(crate) fn last_failure(&self) -> String {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -105,6 +113,17 @@ impl Stage {
             }
             Say::Closed(Err(error)) => {
                 self.complain("L4", format!("worker {worker} was not closed in time: {error}"));
+                return None;
+            }
+            Say::Waiting(contenders) => {
+                self.complain(
+                    "L1",
+                    format!("{contenders} contenders of worker {worker} wait for ever"),
+                );
+                return None;
+            }
+            Say::Panicked(what) => {
+                self.panicked(worker, &what);
                 return None;
             }
             Say::Failed(error) => {

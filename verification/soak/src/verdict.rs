@@ -129,7 +129,8 @@ impl Evidence<'_> {
         }
     }
 
-    /// A strike breaks a lock that a worker holds at that moment, and no lock but its own if it is aimed at one.
+    /// A strike breaks a lock that a worker has when it acts, and no lock but its own if it is aimed at one. Nobody believes in
+    /// what was broken for longer than a ttl.
     fn explains(
         &self,
         strike: &Strike,
@@ -138,20 +139,20 @@ impl Evidence<'_> {
         one: &HoldRecord,
         other: &HoldRecord,
     ) -> bool {
-        // A worker may pass its hold on within its cohort, until it hears of it or its lease ends.
+        let Some((begun, ended)) = strike.acted else { return false };
+        // A worker may pass its hold on within its cohort, until it hears of it.
         let is_met = |first: &HoldRecord| {
-            holds.iter().any(|hold| {
-                hold.client == first.client
-                    && self.begun(hold) <= strike.ended
-                    && strike.begun <= hold.end()
-            })
+            first.valid_until <= ended + self.ttl()
+                && holds.iter().any(|hold| {
+                    hold.client == first.client && self.begun(hold) <= ended && begun <= hold.end()
+                })
         };
         strike.class >= Class::F
             && strike.is_aimed_at(name)
             && [(one, other), (other, one)].into_iter().any(|(first, second)| {
                 self.is_first(first, second)
-                    && strike.begun <= second.granted
-                    && second.granted <= strike.ended + self.ttl()
+                    && begun <= second.granted
+                    && second.granted <= ended + self.ttl()
                     && is_met(first)
             })
     }
@@ -394,6 +395,7 @@ mod tests {
             class,
             begun: 0,
             ended: 0,
+            acted: None,
             lock: None,
             failed: None,
         }
@@ -418,9 +420,11 @@ mod tests {
             HoldRecord::new(client, asked * tick, told * tick, asked, end * tick)
         };
         let hold = |client, start, end| waits(client, start, start, end);
-        let strike = |class, begun: u64, lock: Option<&str>| Strike {
-            begun: begun * tick,
-            ended: begun * tick,
+        // It waits for a holder before it acts, and for the next one after that.
+        let strike = |class, at: u64, lock: Option<&str>| Strike {
+            begun: (at - 2) * tick,
+            ended: (at + 4) * tick,
+            acted: Some((at * tick, at * tick)),
             lock: lock.map(str::to_owned),
             ..struck(class)
         };
@@ -429,11 +433,14 @@ mod tests {
             let verdict = judge(Phase::Break, strikes, &[], &[holds.to_vec()]);
             (verdict.violations.len(), verdict.broken.len(), verdict.ambiguous)
         };
-        let long = [hold(1, 10, 99), hold(2, 12, 14)];
+        let long = [hold(1, 10, 10 + ttl), hold(2, 12, 14)];
         assert_eq!(count(&[strike(Class::F, 11, None)], &long), (0, 1, 0));
         assert_eq!(count(&[strike(Class::F, 11, Some("a"))], &long), (0, 1, 0));
         let both = [strike(Class::F, 11, None), strike(Class::F, 12, None)];
         assert_eq!(count(&both, &long), (0, 0, 1));
+        // Nothing was done.
+        let idle = Strike { acted: None, ..strike(Class::F, 11, None) };
+        assert_eq!(count(&[idle], &long), (1, 0, 0));
         for wrong in [
             strike(Class::U, 11, None),
             strike(Class::F, 11, Some("b")),
@@ -446,18 +453,24 @@ mod tests {
         // A ttl after it, nobody may believe any more.
         let late = [hold(1, 10, 99), hold(2, 12 + ttl, 99)];
         assert_eq!(count(&[strike(Class::F, 11, None)], &late), (1, 0, 0));
+        // It was renewed after that, and so was its own.
+        let renewed = [hold(1, 10, 12 + ttl), hold(2, 12, 14)];
+        assert_eq!(count(&[strike(Class::F, 11, None)], &renewed), (1, 0, 0));
+        // The next one, and the one beside it, which no longer had anything to do with the strike.
+        let third = [long.to_vec(), vec![hold(3, 13, 15)]].concat();
+        assert_eq!(count(&[strike(Class::F, 11, None)], &third), (1, 2, 0));
         // The answer came after the strike; it was asked for before, or only then.
         let told_late = [waits(1, 7, 10, 9 + ttl), hold(2, 12, 14)];
         assert_eq!(count(&[strike(Class::F, 9, None)], &told_late), (0, 1, 0));
         assert_eq!(count(&[strike(Class::F, 8, None)], &told_late), (1, 0, 0));
         // It came even after that of the second: the fences tell which was the first.
-        let told_last = [waits(1, 10, 13, 14), hold(2, 12, 99)];
+        let told_last = [waits(1, 10, 13, 14), hold(2, 12, 20)];
         assert_eq!(count(&[strike(Class::F, 11, None)], &told_last), (0, 1, 0));
         assert_eq!(count(&[strike(Class::F, 9, None)], &told_last), (1, 0, 0));
         // The worker has passed on in its cohort what it no longer had.
-        let passed_on = [hold(1, 10, 11), hold(1, 12, 99), hold(2, 13, 14)];
+        let passed_on = [hold(1, 10, 11), hold(1, 12, 10 + ttl), hold(2, 13, 14)];
         assert_eq!(count(&[strike(Class::F, 11, None)], &passed_on), (0, 1, 0));
-        let of_another = [hold(3, 10, 11), hold(1, 12, 99), hold(2, 13, 14)];
+        let of_another = [hold(3, 10, 11), hold(1, 12, 10 + ttl), hold(2, 13, 14)];
         assert_eq!(count(&[strike(Class::F, 11, None)], &of_another), (1, 0, 0));
         // The second has a limit, and so ends within a ttl: that does not make it the first.
         let limited = [hold(1, 10, 10 + ttl), HoldRecord { invoked: 0, ..hold(2, 12, 9 + ttl) }];
@@ -509,8 +522,7 @@ mod tests {
             assert_eq!(of_kinds(phase, &[], [&[], &[], &write, &many]), [""; 0]);
         }
         // The store has lost a hold: that of the writer, and not that of anybody else.
-        let strike =
-            |begun: u64| Strike { begun: begun * tick, ended: begun * tick, ..struck(Class::F) };
+        let strike = |at: u64| Strike { acted: Some((at * tick, at * tick)), ..struck(Class::F) };
         let beside = [&[][..], &[], &write, &read(12, 5)];
         assert_eq!(of_kinds(Phase::Break, &[strike(11)], beside), [""; 0]);
         assert_eq!(of_kinds(Phase::Break, &[strike(13)], beside), ["S1"]);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::at;
+use crate::{at, sizes};
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Job {
@@ -50,8 +50,13 @@ impl Job {
 
     pub(crate) fn run(&self, arguments: &[&str], settings: &[(&str, String)]) -> io::Result<Ended> {
         let out = self.path.with_extension("out");
-        let mut command = self.command();
-        command.args(arguments).envs(settings.iter().map(|(name, value)| (name, value)));
+        let mut command = Command::new("timeout");
+        command.args(["--foreground", "--kill-after=10"]).arg(sizes::LONGEST_PROGRAM.to_string());
+        command
+            .arg("bash")
+            .arg(&self.path)
+            .args(arguments)
+            .envs(settings.iter().map(|(name, value)| (name, value)));
         run(&command, &out)
     }
 

@@ -17,6 +17,13 @@ pub(crate) const RUNS_ALONE: usize = 3;
 /// More than that many tests are not late by chance.
 pub(crate) const MOST_JUDGED_AGAIN: usize = 6;
 
+/// More cases than that are not run once more by chance.
+pub(crate) const MOST_ONCE_MORE: usize = 15;
+
+/// In seconds, for a program that takes two or three minutes at most: one that hangs is ended, so that somebody learns which
+/// one it is.
+pub(crate) const LONGEST_PROGRAM: u64 = 1_200;
+
 /// The lines of the table of what took longest.
 pub(crate) const ROWS: usize = 15;
 

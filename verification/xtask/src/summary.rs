@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::sizes::{MOST_JUDGED_AGAIN, ROWS};
+use crate::sizes::{MOST_JUDGED_AGAIN, MOST_ONCE_MORE, ROWS};
 
 /// What took time.
 #[derive(Debug, Clone)]
@@ -35,7 +35,9 @@ pub(crate) struct Summary {
     compared: usize,
     /// Killed, and all, of each program.
     mutants: Vec<(usize, usize)>,
-    /// Tests, and programs without their stores.
+    /// Programs that were built without the mistakes that they have to find.
+    without_mutants: usize,
+    /// Tests, programs without their stores, and set-ups of the soak.
     pub(crate) judged_again: usize,
     /// Cases for which an answer came too late, and which their program has run once more when no other ran.
     once_more: usize,
@@ -61,6 +63,7 @@ impl Summary {
                 }
             }
             self.mutants.extend(mutants(line));
+            self.without_mutants += usize::from(line.starts_with("mutants: ignored"));
             if is_of_a_suite(line)
                 || line.starts_with("mutants: ")
                 || line.starts_with("repeated: ")
@@ -80,6 +83,8 @@ impl Summary {
                 || (line.starts_with("soak: ") && line.contains(" faults, "))
         };
         self.lines.extend(shown.lines().filter(is_wanted).map(str::to_owned));
+        self.judged_again +=
+            shown.lines().filter(|line| line.starts_with("repeated: soak: ")).count();
     }
 
     /// `before` says how often tests were judged again in the runs before.
@@ -92,7 +97,10 @@ impl Summary {
         let [passed, failed, skipped] = self.tests;
         let again = self.judged_again;
         text += &format!("judged again: {again} (of at most {MOST_JUDGED_AGAIN}); {before}\n");
-        text += &format!("cases that were run once more by their program: {}\n", self.once_more);
+        text += &format!(
+            "cases that were run once more by their program: {} (of at most {MOST_ONCE_MORE})\n",
+            self.once_more
+        );
         text + &format!(
             "tests: {passed} passed, {failed} failed beside others, {skipped} skipped\n"
         )
@@ -103,6 +111,13 @@ impl Summary {
         let mut failures = Vec::new();
         if self.judged_again > MOST_JUDGED_AGAIN {
             failures.push(format!("too many repeats: {}", self.judged_again));
+        }
+        if self.once_more > MOST_ONCE_MORE {
+            failures.push(format!("too many cases were run once more: {}", self.once_more));
+        }
+        if self.without_mutants > 0 {
+            let programs = self.without_mutants;
+            failures.push(format!("{programs} programs were built without mutants"));
         }
         if self.tests[0] == 0 {
             failures.push("no test was run".to_owned());
@@ -189,11 +204,12 @@ mod tests {
         let mut summary =
             summary(&[SUITE, MUTANTS, "repeated: c01_x: y\nonce more: c01_y: z\n", SUITE]);
         summary.read_soak("x\nrepeated: soak: redis\nsoak: 9 faults, 8 grants\n");
+        assert_eq!(summary.judged_again, 1);
         summary.judged_again = MOST_JUDGED_AGAIN;
         assert_eq!(summary.failures(), Vec::<String>::new());
         let text = "redis-one: 3 ran, 2 ignored\nmutants: 7 of 7 killed\nrepeated: c01_x: y\n\
                     redis-one: 3 ran, 2 ignored\nrepeated: soak: redis\nsoak: 9 faults, 8 grants\n\
-                    ignored, and why:\n      2 no queue\njudged again: 6 (of at most 6); before: 3\ncases that were run once more by their program: 1\n\
+                    ignored, and why:\n      2 no queue\njudged again: 6 (of at most 6); before: 3\ncases that were run once more by their program: 1 (of at most 15)\n\
                     tests: 6 passed, 0 failed beside others, 4 skipped\n";
         assert_eq!(summary.text("before: 3"), text);
     }
@@ -210,6 +226,11 @@ mod tests {
         let mut often = summary(&[SUITE, MUTANTS]);
         often.judged_again = 7;
         assert_eq!(often.failures(), ["too many repeats: 7"]);
+        let once_more = "once more: c01_y: z\n".repeat(MOST_ONCE_MORE + 1);
+        let why = "too many cases were run once more: 16";
+        assert_eq!(summary(&[SUITE, MUTANTS, &once_more]).failures(), [why]);
+        let ignored = summary(&[SUITE, MUTANTS, "mutants: ignored: built without x\n"]);
+        assert_eq!(ignored.failures(), ["1 programs were built without mutants"]);
     }
 
     #[test]

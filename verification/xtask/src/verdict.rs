@@ -1,7 +1,12 @@
 //! What the status and the output of a test program say.
 
+use crate::sizes::LONGEST_PROGRAM;
+
 /// The status of a program that could not start its store: `EX_UNAVAILABLE` of `sysexits.h`.
 const UNAVAILABLE: i32 = 69;
+
+/// The status with which timeout(1) says that it has ended a program.
+const TIMED_OUT: i32 = 124;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
@@ -52,6 +57,9 @@ fn begins<'a>(text: &'a str, mark: &str) -> Option<&'a str> {
 fn never_excused(status: i32, text: &str) -> Option<String> {
     if status > 128 {
         return Some(format!("it ended by signal {}", status - 128));
+    }
+    if status == TIMED_OUT {
+        return Some(format!("it has not ended within {LONGEST_PROGRAM} s"));
     }
     // Before it, an assert, an `expect` or a scene of a store may say what they are.
     let is_violated = |line: &str| {
@@ -126,6 +134,7 @@ mod tests {
     fn what_no_second_run_excuses_is_final() {
         assert_eq!(failed(139, LATE), "it ended by signal 11");
         assert_eq!(failed(137, OK), "it ended by signal 9");
+        assert_eq!(failed(124, LATE), "it has not ended within 1200 s");
         let holders = "two holders, a falling fence or a panic";
         assert_eq!(failed(101, &format!("violated: two holders\n{LATE}")), holders);
         assert_eq!(failed(101, &format!("    violated: two holders\n{LATE}")), holders);

@@ -124,7 +124,7 @@ fn a_run_passes_in_which_all_that_was_late_passes_alone() {
         "mutants: 7 of 7 killed\nrepeated: ",
         "soak: 9 faults, 8 grants\n",
         "      1 no queue\n",
-        "judged again: 3 (of at most 6); no run before it here\n",
+        "judged again: 4 (of at most 6); no run before it here\n",
         "      7s  == before the tests are built\n",
     ] {
         assert!(summary.contains(shown), "{shown}: {}", quoted(summary));

@@ -58,6 +58,9 @@ impl Process {
         self.stdin.write_all(line.as_bytes()).await.or_hindered("telling the child process")
     }
 
+    /// # Panics
+    ///
+    /// If the child says that it has panicked: then the case ends as if it had done so itself.
     pub(crate) async fn answer(&mut self) -> Check<Reply> {
         let line = match tokio::time::timeout(Self::PATIENCE, self.replies.next_line()).await {
             Err(_) => {
@@ -69,7 +72,10 @@ impl Process {
             Ok(line) => line.or_hindered("reading from the child process")?,
         };
         match line {
-            Some(line) => serde_json::from_str(&line).or_hindered("reading an answer"),
+            Some(line) => match serde_json::from_str(&line).or_hindered("reading an answer")? {
+                Reply::Panicked { what } => panic!("in the second process: {what}"),
+                reply => Ok(reply),
+            },
             None => Err(Stop::hindered("the child process ended instead of answering")),
         }
     }

@@ -51,6 +51,10 @@ pub(crate) enum Reply {
     Failed {
         error: String,
     },
+    /// A task of it has panicked.
+    Panicked {
+        what: String,
+    },
 }
 
 /// One hold of `Order::Count`. Times are nanoseconds of the boot-time clock, which all processes

@@ -11,9 +11,11 @@ use tokio::task::JoinHandle;
 
 use super::protocol::{Counted, Order, Reply};
 use crate::Harness;
+use crate::runner::panics;
 
 /// Serves orders until `Exit` or the end of the input, which also comes when the parent dies.
 pub(crate) fn serve(harness: &dyn Harness, uri: &str) -> ExitCode {
+    panics::watch();
     let runtime = match crate::runner::runtime(crate::Time::Real, "child") {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -58,7 +60,11 @@ async fn serve_orders(harness: &dyn Harness, uri: &str) -> Result<()> {
     Ok(())
 }
 
+/// Says it, or that something has panicked, whatever else there is to say.
 fn say(reply: &Reply) {
+    let panics = panics::elsewhere();
+    let panicked = Reply::Panicked { what: panics.join("; ") };
+    let reply = if panics.is_empty() { reply } else { &panicked };
     let line = serde_json::to_string(reply).unwrap_or_else(|error| format!("\"{error}\""));
     let mut out = std::io::stdout().lock();
     // A parent that no longer listens has no use for the answer.

@@ -69,20 +69,16 @@ fn place(holds: &[HoldRecord], end: impl Fn(&HoldRecord) -> u64) -> Result<(), V
     Ok(())
 }
 
-/// S1 alone, in order of time: each hold that was granted while an earlier holder still believed in
-/// its own, with the earlier one first.
+/// S1 alone, in order of time: each pair of holds of which one was granted while the holder of the other, which was granted
+/// before, still believed in it. The earlier one is first.
 pub fn overlaps(holds: &[HoldRecord]) -> Vec<(HoldRecord, HoldRecord)> {
     let mut by_time: Vec<_> = holds.iter().filter(|hold| hold.end() > hold.granted).collect();
     by_time.sort_by_key(|hold| hold.granted);
-    let mut found = Vec::new();
-    let mut longest: Option<&HoldRecord> = None;
+    let (mut found, mut believed) = (Vec::new(), Vec::<&HoldRecord>::new());
     for hold in by_time {
-        if let Some(longest) = longest.filter(|longest| longest.end() > hold.granted) {
-            found.push((longest.clone(), hold.clone()));
-        }
-        if longest.is_none_or(|longest| hold.end() > longest.end()) {
-            longest = Some(hold);
-        }
+        believed.retain(|earlier| earlier.end() > hold.granted);
+        found.extend(believed.iter().map(|earlier| ((*earlier).clone(), hold.clone())));
+        believed.push(hold);
     }
     found
 }

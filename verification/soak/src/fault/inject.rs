@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use conformance_tests::server::{Cut, Proxy};
 use conformance_tests::{Fault, Faults, Unavailable};
+use distlock::admin::HolderInfo;
 use distlock::clock::Clock;
 use distlock::{Effect, Locks, Released};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
@@ -21,6 +22,8 @@ use crate::stage::Stage;
 const FEW_FILES: u64 = 4;
 /// How often a lock is taken away whose fate is not known, before that is given up.
 const FORCED: usize = 4;
+/// A link has carried a request in this time, or it is not in use.
+const USED_WITHIN: Duration = Duration::from_millis(50);
 /// A day in seconds.
 const DAY: i64 = 86_400;
 
@@ -32,6 +35,8 @@ pub(crate) struct Strike {
     pub(crate) class: Class,
     pub(crate) begun: u64,
     pub(crate) ended: u64,
+    /// From when to when that was done which may break exclusion, if anything was: a part of the strike.
+    pub(crate) acted: Option<(u64, u64)>,
     /// The only lock that it can have broken; none if it is not aimed at one.
     pub(crate) lock: Option<String>,
     /// Why it could not be struck as meant: then it does not count.
@@ -43,6 +48,13 @@ impl Strike {
     pub(crate) fn is_aimed_at(&self, name: &str) -> bool {
         self.lock.as_deref().is_none_or(|lock| lock == name)
     }
+}
+
+/// What is known of a strike only when it has begun.
+#[derive(Debug, Default)]
+struct Met {
+    acted: Option<(u64, u64)>,
+    lock: Option<String>,
 }
 
 /// Strikes the faults of a phase.
@@ -62,26 +74,28 @@ impl Injector<'_> {
     pub(crate) async fn strike(&self, planned: &Planned) -> Strike {
         tokio::time::sleep(planned.gap).await;
         let begun = self.stage.now();
-        let mut lock = None;
-        let failed = self.act(planned, &mut lock).await.err();
+        let mut met = Met::default();
+        let failed = self.act(planned, &mut met).await.err();
         Strike {
             number: planned.row.number,
             name: planned.row.name,
             class: planned.class,
             begun,
             ended: self.stage.now(),
-            lock,
+            acted: met.acted,
+            lock: met.lock,
             failed: failed.map(|error| error.to_string()),
         }
     }
 
-    async fn act(&self, planned: &Planned, lock: &mut Option<String>) -> Result<(), Unavailable> {
+    async fn act(&self, planned: &Planned, met: &mut Met) -> Result<(), Unavailable> {
         let Planned { pick, lasts, .. } = *planned;
+        let Met { acted, lock } = met;
         match planned.row.act {
             Act::Worker(how, _) => self.on_worker(how, pick, lasts).await,
             Act::Link(how, _) => self.on_link(how, pick, lasts).await,
             Act::Server(which, how, _) => {
-                self.under_a_holder(planned, self.on_server(which, how, pick, lasts)).await
+                self.under_a_holder(planned, self.on_server(which, how, pick, lasts), acted).await
             }
             Act::Once(verb) => {
                 let verb = match verb {
@@ -89,15 +103,15 @@ impl Injector<'_> {
                     Verb::MoveLeader(_) => Verb::MoveLeader(pick),
                     verb => verb,
                 };
-                self.under_a_holder(planned, self.site.operate(verb)).await
+                self.under_a_holder(planned, self.site.operate(verb), acted).await
             }
-            Act::While(switch, _) => self.switch(switch, planned).await,
+            Act::While(switch, _) => self.switch(switch, planned, acted).await,
             Act::CutOff(_) => {
                 let members = self.site.pids().len();
-                self.switch(Switch::CutOff(below(pick, members)), planned).await
+                self.switch(Switch::CutOff(below(pick, members)), planned, acted).await
             }
-            Act::Force => self.under_a_holder(planned, self.force(pick, lock)).await,
-            Act::Clock(ahead, _) => self.on_clock(ahead, planned).await,
+            Act::Force => self.under_a_holder(planned, self.force(pick, lock), acted).await,
+            Act::Clock(ahead, _) => self.on_clock(ahead, planned, acted).await,
         }
     }
 
@@ -107,6 +121,7 @@ impl Injector<'_> {
         &self,
         planned: &Planned,
         act: impl Future<Output = Result<(), Unavailable>>,
+        acted: &mut Option<(u64, u64)>,
     ) -> Result<(), Unavailable> {
         if planned.class < Class::F {
             return act.await;
@@ -114,7 +129,8 @@ impl Injector<'_> {
         let at = below(planned.pick, self.crew.workers.len());
         self.stop(at).await;
         let (held, since) = (self.stage.ledger().name_held_by(at), self.stage.clock().now());
-        let acted = act.await;
+        let done = act.await;
+        *acted = Some((since.as_nanos(), self.stage.now()));
         tokio::time::sleep(self.ttl.mul_f64(0.4)).await;
         // A busy machine grants it later, but not for longer than the one that is stopped may believe in it.
         let is_waited_for =
@@ -125,7 +141,7 @@ impl Injector<'_> {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         self.crew.workers[at].tell(Do::Continue);
-        acted
+        done
     }
 
     /// Takes back what may be left of any fault, as an operator would.
@@ -141,17 +157,28 @@ impl Injector<'_> {
             self.site.start(&dead, Data::Kept).await?;
         }
         if clock_was_set {
-            // A lease from the time when the clock was ahead seems to last for an hour.
-            for name in &self.stage.names {
-                let _ = self.operator.force_release_any(name).await;
-            }
-            for whole in self.stage.parts.wholes() {
-                for left in self.operator.list(whole).await.unwrap_or_default() {
-                    let _ = self.operator.force_release_any(left.key.name()).await;
-                }
-            }
+            self.end_long_leases().await;
         }
         Ok(())
+    }
+
+    /// A lease from the time when the clock was ahead seems to last for an hour. Nobody believes in it for longer than a
+    /// ttl, unless it was renewed, and then it is as short as any other.
+    async fn end_long_leases(&self) {
+        tokio::time::sleep(self.ttl).await;
+        let mut held = Vec::new();
+        for name in &self.stage.names {
+            held.extend(self.operator.inspect(name).await.ok().flatten());
+        }
+        for whole in self.stage.parts.wholes() {
+            held.extend(self.operator.list(whole).await.unwrap_or_default());
+        }
+        for lock in held {
+            let long = |holder: &HolderInfo| holder.expires_in.is_some_and(|left| left > self.ttl);
+            if let Some(holder) = lock.holder.filter(long) {
+                let _ = self.operator.force_release(lock.key.name(), &holder.mark).await;
+            }
+        }
     }
 
     async fn on_worker(
@@ -203,34 +230,29 @@ impl Injector<'_> {
         worker.tell(Do::Stop);
     }
 
+    /// An error if nothing has met it: a client of several servers may use the link to one of them only.
     async fn on_link(&self, how: OnLink, pick: u64, lasts: Duration) -> Result<(), Unavailable> {
         let worker = &self.crew.workers[below(pick, self.crew.workers.len())];
+        let counts = |count: fn(&Proxy) -> u64| worker.links.iter().map(count).collect::<Vec<_>>();
+        let (requests, struck_before) = (counts(Proxy::requests), counts(struck));
+        tokio::time::sleep(USED_WITHIN).await;
+        let used = worker.links.iter().zip(requests).filter(|(link, had)| link.requests() > *had);
+        let used: Vec<_> = used.map(|(link, _)| link).collect();
         // Of several links all, or only one.
-        let one = below(pick >> 8, worker.links.len() * 2);
-        let links = worker.links.get(one).map_or(&worker.links[..], std::slice::from_ref);
+        let one = below(pick >> 8, used.len() * 2);
+        let links = used.get(one).map_or(&used[..], std::slice::from_ref);
         for link in links {
-            match how {
-                OnLink::HoldReply => link.inject(Fault::DelayNextReply(lasts)).await?,
-                OnLink::LoseRequest => link.inject(Fault::LoseNextRequest).await?,
-                OnLink::LoseReply => {
-                    let skip = u32::try_from(below(pick >> 16, 12)).unwrap_or(0);
-                    link.inject(Fault::SkipRequests(skip)).await?;
-                    link.inject(Fault::LoseNextReply).await?;
-                }
-                OnLink::Reset => link.cut(Cut::Reset),
-                OnLink::Fin => link.cut(Cut::Fin),
-                OnLink::Silence => link.stall(),
-                OnLink::SilencePresent => link.stall_present(),
-                OnLink::SilenceReplies => link.stall_replies(),
-                OnLink::Refuse => link.inject(Fault::Refuse).await?,
-                OnLink::Delay => {
-                    link.delay(Duration::from_millis(200), Duration::from_millis(200));
-                }
-            }
+            disturb(link, how, pick, lasts).await?;
         }
         tokio::time::sleep(lasts).await;
-        links.iter().for_each(Proxy::pass);
-        Ok(())
+        links.iter().for_each(|link| link.pass());
+        let is_met = match how {
+            OnLink::HoldReply | OnLink::LoseRequest | OnLink::LoseReply => {
+                counts(struck) != struck_before
+            }
+            _ => !links.is_empty(),
+        };
+        if is_met { Ok(()) } else { Err(Unavailable::broken("nothing has met it")) }
     }
 
     async fn on_server(
@@ -292,28 +314,38 @@ impl Injector<'_> {
         })
     }
 
-    async fn switch(&self, switch: Switch, planned: &Planned) -> Result<(), Unavailable> {
+    async fn switch(
+        &self,
+        switch: Switch,
+        planned: &Planned,
+        acted: &mut Option<(u64, u64)>,
+    ) -> Result<(), Unavailable> {
         let on = self.site.switch(switch, true).await;
         if on.is_ok() {
             tokio::time::sleep(planned.lasts).await;
         }
         // Also if it is not known whether it was switched on.
-        self.under_a_holder(planned, self.site.switch(switch, false)).await.and(on)
+        self.under_a_holder(planned, self.site.switch(switch, false), acted).await.and(on)
     }
 
     /// What breaks exclusion is the step ahead: to the wrong time, or back from it.
-    async fn on_clock(&self, ahead: i64, planned: &Planned) -> Result<(), Unavailable> {
+    async fn on_clock(
+        &self,
+        ahead: i64,
+        planned: &Planned,
+        acted: &mut Option<(u64, u64)>,
+    ) -> Result<(), Unavailable> {
         let clock = self.site.wall_clock();
         let clock = clock.ok_or_else(|| Unavailable::broken("no clock to set"))?;
         let (to, back) = (async { clock.set(ahead) }, async { clock.set(0) });
         if ahead > 0 {
-            self.under_a_holder(planned, to).await?;
+            self.under_a_holder(planned, to, acted).await?;
             tokio::time::sleep(planned.lasts).await;
             back.await
         } else {
             to.await?;
             tokio::time::sleep(planned.lasts).await;
-            self.under_a_holder(planned, back).await
+            self.under_a_holder(planned, back, acted).await
         }
     }
 
@@ -332,6 +364,30 @@ impl Injector<'_> {
         }
         told(self.operator.force_release_any(name).await)
     }
+}
+
+async fn disturb(link: &Proxy, how: OnLink, pick: u64, lasts: Duration) -> Result<(), Unavailable> {
+    match how {
+        OnLink::HoldReply => link.inject(Fault::DelayNextReply(lasts)).await?,
+        OnLink::LoseRequest => link.inject(Fault::LoseNextRequest).await?,
+        OnLink::LoseReply => {
+            let skip = u32::try_from(below(pick >> 16, 12)).unwrap_or(0);
+            link.inject(Fault::SkipRequests(skip)).await?;
+            link.inject(Fault::LoseNextReply).await?;
+        }
+        OnLink::Reset => link.cut(Cut::Reset),
+        OnLink::Fin => link.cut(Cut::Fin),
+        OnLink::Silence => link.stall(),
+        OnLink::SilencePresent => link.stall_present(),
+        OnLink::SilenceReplies => link.stall_replies(),
+        OnLink::Refuse => link.inject(Fault::Refuse).await?,
+        OnLink::Delay => link.delay(Duration::from_millis(200), Duration::from_millis(200)),
+    }
+    Ok(())
+}
+
+fn struck(link: &Proxy) -> u64 {
+    Faults::struck(link).unwrap_or(0)
 }
 
 fn told(forced: distlock::Result<Released>) -> Result<(), Unavailable> {

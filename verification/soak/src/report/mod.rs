@@ -268,6 +268,9 @@ impl SetupReport {
         if storm < calm * LEAST_RATE || calm == 0.0 {
             self.void.push(format!("{kind}: {storm:.0} grants/s under faults, {calm:.0} without"));
         }
+        if !self.seen.contains_key(&Seen::Outlasted) {
+            self.void.push(format!("{kind}: no hold was renewed for longer than its ttl"));
+        }
         let grants: u64 = self.phases.values().map(|summary| summary.grants).sum();
         if (self.acknowledged as u64) < grants / 4 {
             let updates = self.acknowledged;

@@ -28,12 +28,18 @@ enum Turn {
     MaxHold,
     /// Several tasks at once, which pass one hold on where the store can grant a block of fences.
     Cohort,
+    /// For longer than the ttl: not drawn, but due at times.
+    Outlast,
 }
 
 /// How many tasks the largest cohort has.
 const LARGEST_COHORT: u32 = 32;
 /// A cohort ends after 50 ms, so its holds are short. Every other one has no pause at all.
 const HOLD_IN_COHORT: Duration = Duration::from_millis(1);
+
+/// How long a hold that has to be renewed lasts, and after how long the next one is due, in ttls: others must have their turns.
+const OUTLASTS: f64 = 1.5;
+const OUTLASTS_EVERY: f64 = 8.0;
 
 /// Each way, and how often it is taken.
 const TURNS: &[(u64, Turn)] = &[
@@ -56,6 +62,10 @@ pub(super) struct Contender {
     pub(super) next_hold: Arc<AtomicU64>,
     /// The mean time for which it holds a lock.
     pub(super) hold: Duration,
+    /// For which time it holds a lock at least.
+    least: Duration,
+    /// When a hold is due that outlasts its ttl.
+    outlast_at: Option<u64>,
     /// Whether what it holds is renewed.
     renews: bool,
     /// The hold that has been told, and whose end has not.
@@ -67,7 +77,10 @@ impl Contender {
         // Numbers that no other contender of any worker uses, and that are not `EMPTY`.
         let first = (shared.brief.number << 40 | nth << 24) + 1;
         let (next_hold, hold) = (Arc::new(AtomicU64::new(first)), shared.brief.hold);
-        Self { shared, chance, next_hold, hold, renews: true, open: None }
+        // One contender of each worker.
+        let outlast_at = (shared.brief.outlasts && nth == 0).then(|| shared.now());
+        let least = Duration::ZERO;
+        Self { shared, chance, next_hold, hold, least, outlast_at, renews: true, open: None }
     }
 
     pub(super) async fn run(mut self) {
@@ -82,6 +95,11 @@ impl Contender {
     }
 
     fn draw(&mut self) -> Turn {
+        if self.outlast_at.is_some_and(|at| self.shared.now() >= at) {
+            let pause = self.shared.brief.ttl.mul_f64(OUTLASTS_EVERY);
+            self.outlast_at = Some((self.shared.clock.now() + pause).as_nanos());
+            return Turn::Outlast;
+        }
         let all = TURNS.iter().map(|(weight, _)| weight).sum();
         let mut drawn = self.chance.below(all);
         for (weight, turn) in TURNS {
@@ -115,6 +133,10 @@ impl Contender {
             _ => {}
         }
         self.renews = turn != Turn::NoRenew;
+        self.least = match turn {
+            Turn::Outlast => self.shared.brief.ttl.mul_f64(OUTLASTS),
+            _ => Duration::ZERO,
+        };
         let asked = self.shared.now();
         match turn {
             Turn::Run => return self.run_under(&lock, name, asked).await,
@@ -179,6 +201,8 @@ impl Contender {
                 chance: Seeded::from(self.chance.next_u64()),
                 next_hold: Arc::clone(&self.next_hold),
                 hold: self.hold.min(pause),
+                least: Duration::ZERO,
+                outlast_at: None,
                 renews: true,
                 open: None,
             };
@@ -186,6 +210,7 @@ impl Contender {
         }
         let mut ended = Ok(());
         while let Some(held) = tasks.join_next().await {
+            // A panic has been told by the hook of the process.
             ended = ended.and(held.unwrap_or(Ok(())));
         }
         ended
@@ -266,7 +291,7 @@ impl Contender {
         let lost = tokio::select! {
             biased;
             lost = &mut watch => lost.ok(),
-            () = self.rest(self.hold) => None,
+            () = self.pause() => None,
         };
         watch.abort();
         let lost = match &mut self.open {
@@ -284,6 +309,15 @@ impl Contender {
             self.rest(self.hold / 2).await;
         }
         self.shared.post.write(name, fence, read, added).await;
+    }
+
+    /// For as long as it holds a lock.
+    async fn pause(&mut self) {
+        self.shared.clock.sleep(self.least).await;
+        self.rest(self.hold).await;
+        if self.least > self.shared.brief.ttl {
+            self.shared.post.say(Say::Saw(Seen::Outlasted));
+        }
     }
 
     async fn release(&mut self, guard: LockGuard) {
@@ -314,6 +348,8 @@ impl Contender {
 
     /// Goes on with a hold of another worker.
     pub(super) async fn take_over(&mut self, hold: u64, name: usize, token: &LeaseToken) {
+        // Its lease is the business of who has the token.
+        self.renews = false;
         let attached = async {
             let lock = self.shared.locks.named(&self.shared.brief.names[name])?;
             lock.attach(token).await

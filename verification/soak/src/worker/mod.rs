@@ -29,7 +29,9 @@ const OF_KINDS: u64 = (1 << 16) - 1;
 /// By how much a worker gives way to the servers.
 const NICE: i32 = 5;
 
-/// How long a worker that is to end waits for its contenders, and then for its client.
+/// How long a worker that is to end waits for its contenders: longer than a waiter takes to look again whose push is lost.
+const LAST_TURNS: Duration = Duration::from_secs(20);
+/// And then for its client.
 const PATIENCE: Duration = Duration::from_secs(8);
 
 /// Reasons that no store has: a lease was not renewed, and a lock of a set ended with another one.
@@ -99,6 +101,11 @@ pub(crate) fn run(brief: &str) -> ExitCode {
         eprintln!("a worker is as urgent as the servers: {error}");
     }
     let (post, orders) = Post::open();
+    let (told, before) = (post.clone(), std::panic::take_hook());
+    std::panic::set_hook(Box::new(move |panic| {
+        told.say(Say::Panicked(panic.to_string()));
+        before(panic);
+    }));
     // One thread, so that a starved runtime is starved as a whole.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -185,10 +192,13 @@ async fn finish(
             }
         }
     };
-    tokio::select! {
-        () = ended => {}
-        () = answers => {}
-        () = shared.clock.sleep(PATIENCE) => {}
+    let is_late = tokio::select! {
+        () = ended => false,
+        () = answers => false,
+        () = shared.clock.sleep(LAST_TURNS) => true,
+    };
+    if is_late {
+        shared.post.say(Say::Waiting(contenders.len()));
     }
     contenders.shutdown().await;
     let closed = shared.locks.close(PATIENCE).await;
