@@ -22,8 +22,6 @@ use crate::stage::Stage;
 const FEW_FILES: u64 = 4;
 /// How often a lock is taken away whose fate is not known, before that is given up.
 const FORCED: usize = 4;
-/// A link has carried a request in this time, or it is not in use.
-const USED_WITHIN: Duration = Duration::from_millis(50);
 /// A day in seconds.
 const DAY: i64 = 86_400;
 
@@ -232,27 +230,45 @@ impl Injector<'_> {
 
     /// An error if nothing has met it: a client of several servers may use the link to one of them only.
     async fn on_link(&self, how: OnLink, pick: u64, lasts: Duration) -> Result<(), Unavailable> {
-        let worker = &self.crew.workers[below(pick, self.crew.workers.len())];
-        let counts = |count: fn(&Proxy) -> u64| worker.links.iter().map(count).collect::<Vec<_>>();
-        let (requests, struck_before) = (counts(Proxy::requests), counts(struck));
-        tokio::time::sleep(USED_WITHIN).await;
-        let used = worker.links.iter().zip(requests).filter(|(link, had)| link.requests() > *had);
-        let used: Vec<_> = used.map(|(link, _)| link).collect();
+        let links = &self.crew.workers[below(pick, self.crew.workers.len())].links;
+        let (used, before) = (self.used(links).await, struck(links));
         // Of several links all, or only one.
         let one = below(pick >> 8, used.len() * 2);
-        let links = used.get(one).map_or(&used[..], std::slice::from_ref);
-        for link in links {
+        let used = used.get(one).map_or(&used[..], std::slice::from_ref);
+        for link in used {
             disturb(link, how, pick, lasts).await?;
         }
         tokio::time::sleep(lasts).await;
-        links.iter().for_each(|link| link.pass());
-        let is_met = match how {
-            OnLink::HoldReply | OnLink::LoseRequest | OnLink::LoseReply => {
-                counts(struck) != struck_before
-            }
-            _ => !links.is_empty(),
+        let waits = matches!(how, OnLink::HoldReply | OnLink::LoseRequest | OnLink::LoseReply);
+        let is_met = match waits {
+            true => self.comes(|| struck(links) > before).await,
+            false => !used.is_empty(),
         };
+        links.iter().for_each(Proxy::pass);
         if is_met { Ok(()) } else { Err(Unavailable::broken("nothing has met it")) }
+    }
+
+    /// Those that carry requests.
+    async fn used<'l>(&self, links: &'l [Proxy]) -> Vec<&'l Proxy> {
+        let before: Vec<_> = links.iter().map(Proxy::requests).collect();
+        let used = || {
+            let used = links.iter().zip(&before).filter(|(link, had)| link.requests() > **had);
+            used.map(|(link, _)| link).collect::<Vec<_>>()
+        };
+        if self.comes(|| !used().is_empty()).await {
+            // Others may be next.
+            tokio::time::sleep(Duration::from_millis(30)).await;
+        }
+        used()
+    }
+
+    /// Whether this is so within a ttl: a worker may have begun only now, and the machine may be busy.
+    async fn comes(&self, is_so: impl Fn() -> bool) -> bool {
+        let until = self.stage.clock().now() + self.ttl;
+        while !is_so() && self.stage.clock().now() < until {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        is_so()
     }
 
     async fn on_server(
@@ -386,8 +402,9 @@ async fn disturb(link: &Proxy, how: OnLink, pick: u64, lasts: Duration) -> Resul
     Ok(())
 }
 
-fn struck(link: &Proxy) -> u64 {
-    Faults::struck(link).unwrap_or(0)
+/// How many planned faults have struck on these.
+fn struck(links: &[Proxy]) -> u64 {
+    links.iter().filter_map(Faults::struck).sum()
 }
 
 fn told(forced: distlock::Result<Released>) -> Result<(), Unavailable> {
