@@ -87,6 +87,26 @@ struct HoldUser {
     /// Cancelled when it leaves, and when the hold is lost.
     ended: CancellationToken,
     left_at: OnceLock<ClockInstant>,
+    sets: Mutex<SetTokens>,
+}
+
+/// The tokens of the sets to which a hold belongs, which have their end from others, too.
+#[derive(Default)]
+struct SetTokens(Vec<CancellationToken>);
+
+impl SetTokens {
+    /// Those of sets that have ended are forgotten, from time to time: a hold may outlast many.
+    fn add(&mut self, token: CancellationToken) {
+        if self.0.len() == self.0.capacity() {
+            self.0.retain(|token| !token.is_cancelled());
+            self.0.reserve(self.0.len() + 1);
+        }
+        self.0.push(token);
+    }
+
+    fn cancel(&mut self) {
+        self.0.drain(..).for_each(|token| token.cancel());
+    }
 }
 
 struct SharedHold {
@@ -121,6 +141,7 @@ struct Validity {
     lost: Option<LostReason>,
     /// Cancelled on loss; created on demand.
     token: Option<CancellationToken>,
+    sets: SetTokens,
 }
 
 impl Held {
@@ -146,6 +167,7 @@ impl Held {
             at_risk: false,
             lost: None,
             token: None,
+            sets: SetTokens::default(),
         };
         let (validity, lost) = (Mutex::new(validity), Notify::new());
         let hold =
@@ -155,8 +177,9 @@ impl Held {
 
     /// The same hold, as that of a lock of another kind, which has this name and token.
     pub(crate) fn used_as(&self, key: LockKey, token: FencingToken) -> Self {
-        let ended = self.loss_token(CancellationToken::new).child_token();
-        let user = HoldUser { key, token, ended, left_at: OnceLock::new() };
+        let ended = self.loss_token().child_token();
+        let (left_at, sets) = (OnceLock::new(), Mutex::default());
+        let user = HoldUser { key, token, ended, left_at, sets };
         Self { hold: Arc::clone(&self.hold), user: Some(Arc::new(user)) }
     }
 
@@ -165,6 +188,7 @@ impl Held {
         if let Some(user) = &self.user {
             user.left_at.get_or_init(|| self.hold.clock.now());
             user.ended.cancel();
+            user.sets.lock().cancel();
         }
     }
 
@@ -282,14 +306,26 @@ impl Held {
         self.hold.validity().at_risk = at_risk;
     }
 
-    /// The token that is cancelled on loss; this `new` one from now on, if there is none yet.
-    pub(crate) fn loss_token(&self, new: impl FnOnce() -> CancellationToken) -> CancellationToken {
+    /// The token that is cancelled on loss, and belongs to this hold alone.
+    fn loss_token(&self) -> CancellationToken {
         let mut validity = self.hold.validity();
-        let token = validity.token.get_or_insert_with(new).clone();
+        let token = validity.token.get_or_insert_default().clone();
         if validity.lost.is_some() {
             token.cancel();
         }
         token
+    }
+
+    /// Cancels the token of a set when this is lost.
+    pub(crate) fn ends_set(&self, token: &CancellationToken) {
+        if let Some(user) = &self.user {
+            user.sets.lock().add(token.clone());
+        }
+        self.hold.validity().sets.add(token.clone());
+        // Whoever leaves, or ends it, from now on finds the token.
+        if matches!(self.state(), LockState::Lost(_)) {
+            token.cancel();
+        }
     }
 
     /// Ends the hold for `reason`, unless it has ended. Returns why it had ended before.
@@ -357,6 +393,7 @@ impl Validity {
         if let Some(token) = &self.token {
             token.cancel();
         }
+        self.sets.cancel();
     }
 
     fn reason_of_end(&self) -> LostReason {
@@ -433,7 +470,7 @@ impl LostSignal {
     pub fn cancellation_token(&self) -> CancellationToken {
         match &self.0.user {
             Some(user) => user.ended.child_token(),
-            None => self.0.loss_token(CancellationToken::new).child_token(),
+            None => self.0.loss_token().child_token(),
         }
     }
 
@@ -701,6 +738,21 @@ mod tests {
                 assert!(played.is_ok(), "{steps:?} with max_hold {max_hold:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_hold_forgets_the_sets_that_it_outlasts() {
+        let mut sets = SetTokens::default();
+        let lasts = CancellationToken::new();
+        sets.add(lasts.clone());
+        for _ in 0..1_000 {
+            let token = CancellationToken::new();
+            sets.add(token.clone());
+            token.cancel();
+        }
+        assert!(sets.0.len() < 20, "{}", sets.0.len());
+        sets.cancel();
+        assert!(lasts.is_cancelled());
     }
 
     #[test]

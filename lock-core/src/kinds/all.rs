@@ -3,7 +3,7 @@
 use std::future::{Future, IntoFuture};
 use std::ops::Deref;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use tokio_util::sync::CancellationToken;
@@ -572,12 +572,20 @@ impl Deref for LockSetGuard {
 /// It stays accurate for as long as it lives, but does not keep the locks: only the guard does.
 /// Everything here is answered from the local clock and never waits.
 #[derive(Clone, Debug)]
-pub struct HeldSet(Arc<[Held]>);
+pub struct HeldSet(Arc<SharedSet>);
+
+#[derive(Debug)]
+struct SharedSet {
+    holds: Vec<Held>,
+    /// Cancelled with the first loss; created on demand.
+    token: OnceLock<CancellationToken>,
+}
 
 /// Holds of any kind as one, such as a lock and a permit: lost with the first.
 impl FromIterator<Held> for HeldSet {
     fn from_iter<T: IntoIterator<Item = Held>>(holds: T) -> Self {
-        Self(holds.into_iter().collect())
+        let holds = holds.into_iter().collect();
+        Self(Arc::new(SharedSet { holds, token: OnceLock::new() }))
     }
 }
 
@@ -588,7 +596,7 @@ impl HeldSet {
 
     /// The locks, in the order in which they were taken: that of their names, from a [`LockSet`].
     pub fn keys(&self) -> impl Iterator<Item = &LockKey> {
-        self.0.iter().map(Held::key)
+        self.0.holds.iter().map(Held::key)
     }
 
     /// The fencing token of the lock with this name, without the prefix, to be presented to the resource
@@ -615,28 +623,28 @@ impl HeldSet {
     /// [`Lost`](ErrorKind::Lost) if any of the locks is no longer held.
     pub fn tokens(&self) -> Result<impl Iterator<Item = (&LockKey, FencingToken)>> {
         self.check_state()?;
-        Ok(self.0.iter().map(|held| (held.key(), held.fence())))
+        Ok(self.0.holds.iter().map(|held| (held.key(), held.fence())))
     }
 
     /// How long the store keeps each of the locks after a renewal, as [`Held::ttl`].
     pub fn ttl(&self) -> Duration {
-        self.0.iter().map(Held::ttl).min().unwrap_or_default()
+        self.0.holds.iter().map(Held::ttl).min().unwrap_or_default()
     }
 
     /// The time until which all of the locks count as held: the earliest of [`Held::valid_until`].
     pub fn valid_until(&self) -> ClockInstant {
-        self.0.iter().map(Held::valid_until).min().unwrap_or(ClockInstant::FAR_FUTURE)
+        self.0.holds.iter().map(Held::valid_until).min().unwrap_or(ClockInstant::FAR_FUTURE)
     }
 
     /// [`valid_until`](Self::valid_until) on the wall clock, for people and logs.
     pub fn valid_until_wall_clock(&self) -> SystemTime {
-        let ends = self.0.iter().map(Held::valid_until_wall_clock);
+        let ends = self.0.holds.iter().map(Held::valid_until_wall_clock);
         ends.min().unwrap_or(SystemTime::UNIX_EPOCH)
     }
 
     /// How much longer all of the locks count as held; zero once one is lost.
     pub fn remaining(&self) -> Duration {
-        self.0.iter().map(Held::remaining).min().unwrap_or_default()
+        self.0.holds.iter().map(Held::remaining).min().unwrap_or_default()
     }
 
     /// Held, at risk or lost, by the local clock: the worst of all. Of several that are lost, the
@@ -644,7 +652,7 @@ impl HeldSet {
     pub fn state(&self) -> LockState {
         match self.first_loss() {
             Some((_, reason)) => LockState::Lost(reason),
-            None if self.0.iter().any(|held| held.state() == LockState::AtRisk) => {
+            None if self.0.holds.iter().any(|held| held.state() == LockState::AtRisk) => {
                 LockState::AtRisk
             }
             None => LockState::Secure,
@@ -664,7 +672,7 @@ impl HeldSet {
     }
 
     fn first_loss(&self) -> Option<(&Held, LostReason)> {
-        rules::first_loss(&self.0)
+        rules::first_loss(&self.0.holds)
     }
 }
 
@@ -700,12 +708,16 @@ impl SetLostSignal {
     /// [`LostSignal::cancellation_token`].
     #[must_use = "a token does nothing unless it is asked or awaited"]
     pub fn cancellation_token(&self) -> CancellationToken {
-        // All of them have the one that the first of them has.
-        let mut shared = CancellationToken::new();
-        for held in &*self.0.0 {
-            shared = held.loss_token(|| shared);
-        }
-        shared.child_token()
+        let SharedSet { holds, token } = &*self.0.0;
+        let new = || {
+            let token = CancellationToken::new();
+            holds.iter().for_each(|held| held.ends_set(&token));
+            token
+        };
+        let token = token.get_or_init(new).child_token();
+        // A loss that nobody has noticed yet is marked by that.
+        self.0.state();
+        token
     }
 
     /// Waits until the first of the locks is lost: see [`LostSignal::wait`]. Of no locks, none is ever lost.
@@ -714,7 +726,7 @@ impl SetLostSignal {
     ///
     /// Cancel-safe.
     pub async fn wait(&self) -> (LockKey, LostReason) {
-        let signals: Vec<_> = self.0.0.iter().map(Held::lost).collect();
+        let signals: Vec<_> = self.0.0.holds.iter().map(Held::lost).collect();
         all(signals.iter().map(LostSignal::wait), |_| true).await;
         match self.loss() {
             Some(loss) => loss,

@@ -1,15 +1,16 @@
 //! Several locks that are taken together.
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use lock_core::kinds::LockSet;
+use lock_core::kinds::{HeldSet, LockSet};
 use lock_core::memory::MemoryBackend;
 use lock_core::testing::ManualClock;
 use lock_core::{
     Clock, Effect, ErrorKind, LockEvent, LockKey, LockLayer, LockObserver, LockState, Locks,
     LostReason, Released,
 };
+use tokio_util::sync::CancellationToken;
 
 use crate::kinds_rw::poll_turns;
 use crate::{MS, SECOND, another, dropped_after, stores, virtual_locks};
@@ -480,4 +481,52 @@ fn without_any_runtime() {
     drop(set.acquire_timeout_blocking(20 * SECOND).unwrap());
     locks.close_blocking(20 * SECOND).unwrap();
     assert_eq!(set.acquire_blocking().unwrap_err().kind(), ErrorKind::Closed);
+}
+
+/// One of them ends: so does the set, however it was made, and the other does not.
+async fn a_lock_and_a_permit(lock_is_first: bool, lock_ends: bool, by_release: bool) {
+    let (store, locks, _) = virtual_locks(MemoryBackend::queued());
+    let lock = locks.named("a").unwrap().acquire().await.unwrap();
+    let permit = locks.semaphore("gpu", 2).unwrap().acquire().await.unwrap();
+    let holds = [lock.held().clone(), permit.held().clone()];
+    let own = holds.each_ref().map(|held| held.lost().cancellation_token());
+    let mut order = holds.to_vec();
+    if !lock_is_first {
+        order.reverse();
+    }
+    let set: HeldSet = order.iter().cloned().collect();
+    let tokens = [(); 2].map(|()| set.lost().cancellation_token());
+    let slot = format!("gpu~~p{}", permit.slot());
+    let (mut lock, mut permit) = (Some(lock), Some(permit));
+    match (lock_ends, by_release) {
+        (true, true) => drop(lock.take().unwrap().release().await.unwrap()),
+        (false, true) => drop(permit.take().unwrap().release().await.unwrap()),
+        (true, false) => store.lose_now("a"),
+        (false, false) => store.lose_now(&slot),
+    }
+    let (ended, other) = if lock_ends { (0, 1) } else { (1, 0) };
+    holds[ended].lost().await;
+    let what = format!("{lock_is_first} {lock_ends} {by_release}");
+    assert!(own[ended].is_cancelled() && !own[other].is_cancelled(), "{what}");
+    assert!(tokens.iter().all(CancellationToken::is_cancelled), "{what}");
+    let late: HeldSet = order.into_iter().collect();
+    assert!(late.lost().cancellation_token().is_cancelled(), "{what}");
+    tokio::time::timeout(SECOND, holds[other].lost().wait()).await.expect_err(&what);
+    assert_eq!(holds[other].state(), LockState::Secure, "{what}");
+}
+
+#[test]
+fn the_token_of_a_set_is_none_of_its_holds() {
+    let (done, all_done) = mpsc::channel();
+    // Whoever waits in vain within one poll is not stopped by a timer of the runtime.
+    std::thread::spawn(move || {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().start_paused(true).build().unwrap();
+        for case in 0..8 {
+            let is = |bit| case >> bit & 1 == 1;
+            runtime.block_on(a_lock_and_a_permit(is(0), is(1), is(2)));
+        }
+        done.send(())
+    });
+    all_done.recv_timeout(20 * SECOND).expect("it hangs, or has failed");
 }
