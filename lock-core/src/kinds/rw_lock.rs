@@ -279,12 +279,15 @@ impl RwLock {
                 }
             }
             Gate::NoFloor => drop(slot),
-            Gate::Closed if matches!(patience, Patience::Try) => {
-                give_back(slot).await;
-                return Err(busy());
-            }
             // The writer waits for it.
-            Gate::Closed => drop(slot),
+            Gate::Closed => {
+                self.part_with(&slot);
+                if matches!(patience, Patience::Try) {
+                    give_back(slot).await;
+                    return Err(busy());
+                }
+                drop(slot);
+            }
         }
         loop {
             let gate = self.gate(false)?.take(patience).await?;
@@ -366,6 +369,15 @@ impl RwLock {
                 // Another task has taken it, or has failed with less patience.
                 Ok(None) | Err(_) => {}
             }
+        }
+    }
+
+    /// Nobody joins this slot any more, nor takes it first: each one who looks at the gate would keep it for a moment,
+    /// and with looks that overlap it would never be free. The writer waits for no slot that is taken from now on.
+    fn part_with(&self, slot: &Arc<ReadSlot>) {
+        let mut last = self.in_use.0.lock();
+        if last.hold.as_ptr() == Arc::as_ptr(slot) {
+            (last.hold, last.number) = (Weak::new(), None);
         }
     }
 

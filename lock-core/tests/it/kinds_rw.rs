@@ -11,9 +11,10 @@ use lock_core::kinds::{ReadGuard, RwLock, WriteGuard};
 use lock_core::memory::MemoryBackend;
 use lock_core::testing::TokioClock;
 use lock_core::{
-    Binding, Capabilities, Claim, ClaimRequest, ErrorKind, FenceCheck, LockBackend, LockState,
-    Locks, LostReason, Released, Result, Wake, async_trait,
+    Binding, Capabilities, Claim, ClaimRequest, ErrorKind, FenceCheck, LockBackend, LockKey,
+    LockState, Locks, LostReason, Released, Result, Seen, Wake, async_trait,
 };
+use tokio::task::JoinSet;
 
 use crate::kinds_semaphore::dropped_after_turns;
 use crate::{MS, SECOND, another, stores, virtual_locks};
@@ -573,4 +574,73 @@ async fn the_holder_in_the_way_is_shown_without_a_mark() {
     let _read = prices.label("report").read().await.unwrap();
     let error = other.write_timeout(SECOND).await.unwrap_err();
     assert_eq!(error.holder().unwrap().label.as_deref(), Some("report"), "{error}");
+}
+
+/// The memory store, on which a look takes its time.
+#[derive(Debug)]
+struct SlowLooks(MemoryBackend);
+
+#[async_trait]
+impl LockBackend for SlowLooks {
+    fn name(&self) -> &'static str {
+        "slow looks"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
+        self.0.claim(request)
+    }
+
+    async fn ping(&self) -> Result<()> {
+        self.0.ping().await
+    }
+
+    async fn look(&self, keys: &[LockKey]) -> Result<Vec<Seen>> {
+        tokio::time::sleep(5 * MS).await;
+        self.0.look(keys).await
+    }
+}
+
+/// The reads of one process overlap all the time, each for as long as it looks at the gate. A writer waits for the
+/// one that reads, and for none that comes later.
+#[tokio::test(start_paused = true)]
+async fn looks_that_overlap_keep_no_writer_out() {
+    for store in stores() {
+        for waits in [false, true] {
+            let (store, locks, clock) = virtual_locks(store.clone());
+            let process = Locks::builder(SlowLooks(store.client())).clock(clock).build().unwrap();
+            let prices = process.rw_lock("prices").unwrap();
+            let read = prices.read().await.unwrap();
+            let mut readers = JoinSet::new();
+            for task in 0..2 {
+                let prices = prices.clone();
+                readers.spawn(async move {
+                    tokio::time::sleep(2 * MS * task).await;
+                    loop {
+                        if waits {
+                            let (prices, next) = (prices.clone(), 4 * MS);
+                            tokio::spawn(
+                                async move { prices.read_timeout(20 * MS).await.map(drop) },
+                            );
+                            tokio::time::sleep(next).await;
+                        } else {
+                            drop(prices.try_read().await.unwrap());
+                        }
+                    }
+                });
+            }
+            let writer = tokio::spawn(async move {
+                locks.rw_lock("prices").unwrap().write().await.unwrap().release().await.unwrap()
+            });
+            tokio::time::sleep(SECOND).await;
+            assert!(!writer.is_finished(), "one of them reads");
+            read.release().await.unwrap();
+            let written = tokio::time::timeout(SECOND, writer).await;
+            assert_eq!(written.expect("readers keep it out").unwrap(), Released::Freed);
+            readers.shutdown().await;
+        }
+    }
 }
