@@ -135,9 +135,10 @@ impl HeldClaim {
         match command {
             None => return Some(Leaving::Dropped),
             Some(Command::Release(reply)) => return Some(Leaving::Asked(reply)),
-            Some(Command::Detach(reply)) => return Box::pin(self.detach(reply)).await,
             // Nobody waits for it any more.
             Some(Command::Renew(reply) | Command::Check(reply)) if reply.is_closed() => {}
+            Some(Command::Detach(reply)) if reply.is_closed() => {}
+            Some(Command::Detach(reply)) => return Box::pin(self.detach(reply)).await,
             // One call answers all who have asked before it.
             Some(Command::Renew(reply)) => {
                 self.asked = self.inbox.all_who(|it| matches!(it, Command::Renew(_)), reply);
@@ -254,8 +255,8 @@ impl HeldClaim {
         self.cohort = None;
         self.detaches = Some(reply);
         let (_, answer) = self.ask(Operation::Detach, |claim| claim.detach()).await;
-        // Who has been told that there was no answer goes on with the guard.
-        let reply = self.detaches.take()?;
+        // Who has been told that there was no answer, or has not waited for it, goes on with the guard.
+        let reply = self.detaches.take().filter(|reply| !reply.is_closed())?;
         match answer {
             Ok(data) => {
                 let now = self.keeper.client.clock.now();

@@ -129,16 +129,20 @@ fn what_a_guard_asks_of_its_keeper_has_a_limit() {
     is_timeout(block_on(guard.renew()));
     is_timeout(block_on(guard.check()));
     assert_eq!(guard.state(), LockState::Secure, "that says nothing about the lock");
-    is_timeout(block_on(other.detach()).map_err(Error::from));
+    let failed = block_on(other.detach()).unwrap_err();
+    is_timeout::<()>(Err(failed.error().clone()));
+    let other = failed.into_guard();
     assert_eq!(
         block_on(guard.release()).unwrap(),
         Released::Freed,
         "the caller is enough for that"
     );
-    // It resumes where it stopped, and so releases what was given up.
+    // It resumes where it stopped. What was given up is not done: the guard that was given back has its lock.
     standing.block_on(locks.clock().sleep(300 * MS));
     assert_eq!(standing.block_on(locks.inspect("a")).unwrap(), None);
-    assert_eq!(standing.block_on(locks.inspect("b")).unwrap(), None);
+    assert_eq!(other.state(), LockState::Secure);
+    assert!(standing.block_on(locks.inspect("b")).unwrap().is_some());
+    assert_eq!(standing.block_on(other.renew()).unwrap(), LockState::Secure);
 }
 
 #[test]
