@@ -307,6 +307,7 @@ impl Election {
             answered_at: now,
             last_term: None,
             shown: None,
+            asked_at: now,
         })
     }
 
@@ -505,11 +506,14 @@ pub struct Observer {
     answered_at: ClockInstant,
     last_term: Option<FencingToken>,
     shown: Option<Observation>,
+    /// When the caller last ceased to ask.
+    asked_at: ClockInstant,
 }
 
 impl Observer {
     /// Waits for the next change, and returns the state that it leads to; the first call returns at once. If no
-    /// look has been answered for a whole TTL, that is reported once, and then the next answer in any case.
+    /// look has been answered for a whole TTL of such waiting, that is reported once, and then the next answer in
+    /// any case.
     ///
     /// # Errors
     ///
@@ -521,12 +525,14 @@ impl Observer {
     ///
     /// Cancel-safe: the next call continues, and no change is missed.
     pub async fn next(&mut self) -> Result<Observation> {
+        // While the caller does not ask, that is no silence of the store.
+        let pause = self.client.clock.now().since(self.asked_at);
+        self.silent_from = self.silent_from.map(|from| from + pause);
+        Asking(self).0.watch().await
+    }
+
+    async fn watch(&mut self) -> Result<Observation> {
         let clock = Arc::clone(&self.client.clock);
-        let now = clock.now();
-        // The caller has not asked for a while, so that was no silence of the store.
-        if now >= self.look_at + self.every {
-            self.silent_from = None;
-        }
         loop {
             let unknown_at = self.unknown_at();
             if clock.now() >= unknown_at {
@@ -579,5 +585,14 @@ impl Observer {
         let seen = leader.map_or(Observation::Vacant { last_term }, Observation::Leader);
         let is_new = self.shown.as_ref() != Some(&seen);
         is_new.then(|| self.shown.insert(seen).clone())
+    }
+}
+
+/// A call for the next change.
+struct Asking<'a>(&'a mut Observer);
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.0.asked_at = self.0.client.clock.now();
     }
 }

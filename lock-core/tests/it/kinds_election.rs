@@ -140,6 +140,24 @@ async fn a_caller_that_does_not_ask_is_no_silent_store() {
     assert_eq!(told(&mut observer, 10 * SECOND).await, None);
 }
 
+/// As in a `select!` with a tick.
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_asks_again_and_again_is_told_of_a_silent_store() {
+    let (store, _, clock) = virtual_locks(MemoryBackend::queued());
+    let mut observer = election(&store, clock).ttl(10 * SECOND).observe().unwrap();
+    assert_eq!(told(&mut observer, SECOND).await, VACANT);
+    store.freeze();
+    let (begun, mut unknown_after) = (clock.now(), Vec::new());
+    while clock.now().since(begun) < 60 * SECOND {
+        if let Some(seen) = told(&mut observer, 3 * SECOND).await {
+            assert!(matches!(seen, Observation::Unknown { .. }), "{seen:?}");
+            unknown_after.push(clock.now().since(begun));
+        }
+    }
+    let [after] = unknown_after[..] else { panic!("{unknown_after:?}") };
+    assert!((10 * SECOND..14 * SECOND).contains(&after), "{after:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_look_that_is_dropped_at_any_await_costs_no_change() {
     let (store, _, clock) = virtual_locks(MemoryBackend::queued().stepwise());
