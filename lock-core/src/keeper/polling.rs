@@ -108,7 +108,8 @@ impl PolledKeeper {
         // What is asked next wakes nobody: the caller is about to poll.
         drop(self.poller.replace(NextPoller::Due));
         let poller = Arc::clone(&self.poller);
-        Answer { answer, in_place: Some(InPlace(Arc::clone(self))), poller }
+        let in_place = Some(InPlace(Arc::clone(self)));
+        Answer { answer, in_place, poller, _way: WayOfWoken }
     }
 
     /// Makes its task, where nobody else has.
@@ -201,11 +202,25 @@ pub(crate) struct Answer<T> {
     answer: oneshot::Receiver<T>,
     in_place: Option<InPlace>,
     poller: Arc<Poller>,
+    _way: WayOfWoken,
 }
 
 impl<T> Drop for Answer<T> {
     fn drop(&mut self) {
         self.poller.has_left.store(true, Relaxed);
+        WOKE.set(false);
+    }
+}
+
+/// Makes way for those whom the drop of all before it has woken: whoever gives up need not await anything for long.
+#[derive(Debug)]
+struct WayOfWoken;
+
+impl Drop for WayOfWoken {
+    fn drop(&mut self) {
+        if WOKE.take() {
+            make_way();
+        }
     }
 }
 
@@ -213,11 +228,19 @@ impl<T> Future for Answer<T> {
     type Output = Result<T, RecvError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let answer = match self.poll_in_place(cx) {
-            Poll::Ready(answer) => answer,
-            Poll::Pending => ready!(Pin::new(&mut self.answer).poll(cx)),
+        WOKE.set(false);
+        let polled = match self.poll_in_place(cx) {
+            Poll::Pending => Pin::new(&mut self.answer).poll(cx),
+            ready => ready,
         };
-        self.in_place = None;
+        if polled.is_ready() {
+            self.in_place = None;
+        }
+        // Others who wait for the lock, and the keeper itself. The caller need not await anything for long.
+        if WOKE.take() {
+            make_way();
+        }
+        let answer = ready!(polled);
         // If too little is left, the next call waits.
         for _ in 0..COST {
             let Poll::Ready(budget) = coop::poll_proceed(cx) else { break };
@@ -238,14 +261,9 @@ impl<T> Answer<T> {
         if let Poll::Ready(answer) = Pin::new(&mut self.answer).poll(&mut nobody) {
             return Poll::Ready(answer);
         }
-        WOKE.set(false);
         // The caller's budget is charged for the answer. If it ended here, the keeper would be left half-way.
         let poll = poll_fn(|cx| keeper.poll(keeper.state.lock(), cx));
         let polled = pin!(coop::unconstrained(poll)).poll(cx);
-        // Others who wait for the lock, and the caller need not await anything for long.
-        if WOKE.take() {
-            make_way();
-        }
         // It has ended, or wants to go on in its task.
         if polled.is_ready() || keeper.poller.is_over.load(Relaxed) {
             self.in_place = None;

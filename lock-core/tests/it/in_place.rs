@@ -343,6 +343,49 @@ async fn a_lock_goes_on_while_the_one_who_gave_it_up_computes() {
     }
 }
 
+/// A task gives up its wait and computes: whoever waits behind it has the lock meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_lock_goes_on_while_one_who_has_given_up_computes() {
+    for store in [MemoryBackend::queued(), MemoryBackend::poll_only()] {
+        let lock = Locks::new(store).named("a").unwrap().ttl(30_000 * MS);
+        let guard = lock.acquire().await.unwrap();
+        let is_busy = Arc::new(AtomicBool::new(true));
+        let (first, busy) = (lock.clone(), Arc::clone(&is_busy));
+        let computes = tokio::spawn(async move {
+            tokio::time::timeout(50 * MS, first.acquire()).await.unwrap_err();
+            compute(1_000 * MS);
+            busy.store(false, SeqCst);
+        });
+        tokio::time::sleep(20 * MS).await;
+        let waits = tokio::spawn(async move {
+            let guard = lock.acquire().await.unwrap();
+            assert!(is_busy.load(SeqCst), "it was given the lock when the other task had computed");
+            guard.release().await.unwrap();
+        });
+        tokio::time::sleep(80 * MS).await;
+        guard.release().await.unwrap();
+        waits.await.unwrap();
+        computes.await.unwrap();
+    }
+}
+
+/// The same where it has given up the first request already.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_was_given_up_is_released_while_the_caller_computes() {
+    let store = Held::default();
+    let lock = store.locks().named("a").unwrap().ttl(300 * MS);
+    let computes = tokio::spawn(async move {
+        tokio::time::timeout(50 * MS, lock.acquire()).await.unwrap_err();
+        compute(1_000 * MS);
+    });
+    tokio::time::sleep(100 * MS).await;
+    store.0.answers.notify_one();
+    store.until_made(&["try", "release"]).await;
+    assert!(!computes.is_finished(), "it was released when the caller had computed");
+    store.0.answers.notify_one();
+    computes.await.unwrap();
+}
+
 /// The `Locks` has no runtime of its own.
 #[test]
 fn a_hold_ends_with_the_runtime_of_its_caller() {
