@@ -7,13 +7,14 @@ use std::time::Duration;
 use lock_core::backoff::Backoff;
 use lock_core::clock::Clock;
 use lock_core::contract::LockLayer;
+use lock_core::testing::MemoryBackend;
 use lock_core::{Error, ErrorKind, Feature, Locks, LocksBuilder, Operation, Result, blocking};
 use lock_kit::connect_once::ConnectOnce;
 use tokio::runtime::Handle;
 use tokio::task::JoinError;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::url::{Setting, StoreUrl};
+use crate::url::{Setting, StoreUrl, with_each};
 
 /// Connects to the store named by `url`.
 ///
@@ -113,6 +114,7 @@ pub fn builder(url: impl Into<String>) -> ConnectBuilder {
         #[cfg(feature = "metrics")]
         metrics: lock_core::MetricsLayer::default(),
         settings: Vec::new(),
+        layers: Vec::new(),
         required: Vec::new(),
     }
 }
@@ -128,6 +130,7 @@ pub struct ConnectBuilder {
     #[cfg(feature = "metrics")]
     metrics: lock_core::MetricsLayer,
     settings: Vec<Setting>,
+    layers: Vec<Setting>,
     required: Vec<Feature>,
 }
 
@@ -202,9 +205,10 @@ impl ConnectBuilder {
     }
 
     /// Wraps the backend: see [`LocksBuilder::layer`].
-    pub fn layer(self, layer: impl LockLayer + Send + Sync + 'static) -> Self {
+    pub fn layer(mut self, layer: impl LockLayer + Send + Sync + 'static) -> Self {
         let layer = Arc::new(layer);
-        self.with(move |locks| locks.layer(Arc::clone(&layer)))
+        self.layers.push(Arc::new(move |locks| locks.layer(Arc::clone(&layer))));
+        self
     }
 
     /// What the program needs of the store: connecting fails if the store lacks it, as [`Locks::require`] does.
@@ -227,20 +231,27 @@ impl ConnectBuilder {
         self.open(store).await
     }
 
-    /// Locks of a store that may not be running yet. The URL is read now, so a mistake in it is
+    /// Locks of a store that may not be running yet. The URL and the settings are read now, so a mistake in them is
     /// found when the program starts; the first call that needs the store connects to it.
     ///
     /// # Errors
     ///
     /// [`Config`](lock_core::ErrorKind::Config) as for [`connect`], for anything
-    /// wrong with the URL.
+    /// wrong with the URL; [`InvalidInput`](lock_core::ErrorKind::InvalidInput) for a setting that no store can have.
     pub fn connect_lazy(self) -> Result<LazyLocks> {
         let store = self.store()?;
         Ok(LazyLocks::new(self, store))
     }
 
+    /// The store of the URL, if there can be locks with these settings at all: a store that allows everything says so
+    /// at once.
     fn store(&self) -> Result<StoreUrl> {
-        StoreUrl::parse(&self.url).map_err(|error| error.in_operation(Operation::Connect))
+        let store = StoreUrl::parse(&self.url).and_then(|store| {
+            let locks = store.set(Locks::builder(MemoryBackend::queued()));
+            with_each(&self.settings, locks).build()?;
+            Ok(store)
+        });
+        store.map_err(|error| error.in_operation(Operation::Connect))
     }
 
     async fn open(self, store: StoreUrl) -> Result<Locks> {
@@ -260,7 +271,7 @@ impl ConnectBuilder {
         if let Some(runtime) = self.runtime {
             locks = locks.runtime(runtime);
         }
-        let locks = self.settings.iter().fold(locks, |locks, set| set(locks));
+        let locks = with_each(&self.layers, with_each(&self.settings, locks));
         let locks = locks.build().map_err(|error| error.in_operation(Operation::Connect))?;
         locks.require(self.required)?;
         Ok(locks)

@@ -40,8 +40,17 @@ impl StoreUrl {
     /// Connects, and makes a builder with the settings of the URL.
     pub(crate) async fn open(self) -> Result<LocksBuilder> {
         let locks = (self.opener)().await?;
-        Ok(self.settings.iter().fold(locks, |locks, set| set(locks)))
+        Ok(self.set(locks))
     }
+
+    /// Adds the settings of the URL.
+    pub(crate) fn set(&self, locks: LocksBuilder) -> LocksBuilder {
+        with_each(&self.settings, locks)
+    }
+}
+
+pub(crate) fn with_each(settings: &[Setting], locks: LocksBuilder) -> LocksBuilder {
+    settings.iter().fold(locks, |locks, set| set(locks))
 }
 
 /// Takes out the parameters that every store has: [`COMMON`](lock_kit::url::COMMON).

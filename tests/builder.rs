@@ -78,6 +78,21 @@ async fn a_mistake_in_the_url_is_found_before_anything_is_connected() {
         let error = builder(url).connect_lazy().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config, "{error}");
     }
+    // Nobody listens there.
+    let url = if cfg!(feature = "redis") { "redis://127.0.0.1:1" } else { "memory://" };
+    let label = format!("lock_label={}", "x".repeat(600));
+    for setting in
+        ["lock_cohort=0", "lock_ttl=1ms", "lock_prefix=%0A", "lock_call_timeout=1000days", &label]
+    {
+        let builder = builder(format!("{url}?{setting}"));
+        for error in
+            [builder.clone().connect_lazy().unwrap_err(), builder.connect().await.unwrap_err()]
+        {
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{setting}: {error}");
+            assert_eq!(error.operation(), Some(Operation::Connect));
+        }
+    }
+    assert_eq!(builder(url).cohort(0).connect_lazy().unwrap_err().kind(), ErrorKind::InvalidInput);
 }
 
 #[tokio::test]
