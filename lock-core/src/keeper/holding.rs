@@ -59,13 +59,17 @@ impl HeldClaim {
     /// Keeps the lock until it leaves. The calls are boxed, so that the task is small while it sleeps.
     pub(super) async fn run(&mut self) -> Leaving {
         let clock = Arc::clone(&self.keeper.client.clock);
+        let mut has_acted = false;
         let leaving = loop {
             let (state, now) = (self.held.state(), clock.now());
             self.tell_loss(state);
             self.end_cohort(state, now);
             let is_alive = !matches!(state, LockState::Lost(_));
             let due_at = if is_alive { self.due_at() } else { ClockInstant::FAR_FUTURE };
-            if now >= due_at {
+            // Where a renewal takes as long as its interval, the next one is due at once: what was asked for
+            // meanwhile comes first.
+            has_acted = now >= due_at && !has_acted;
+            if has_acted {
                 Box::pin(self.act(now)).await;
                 continue;
             }

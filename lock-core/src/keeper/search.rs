@@ -352,6 +352,7 @@ impl Acquisition<'_> {
     async fn wait(&mut self) -> SearchStep {
         self.poller.end();
         let clock = Arc::clone(&self.client.clock);
+        let mut has_renewed = false;
         loop {
             let now = clock.now();
             if self.is_over(now) {
@@ -367,7 +368,10 @@ impl Acquisition<'_> {
                 }
                 self.search.pace.look_at = now + schedule::a_moment(&self.client) * pauses;
             }
-            if now >= self.search.place.renew_at {
+            // Where a renewal takes as long as its interval, the next one is due at once: what was pushed meanwhile
+            // comes first.
+            has_renewed = now >= self.search.place.renew_at && !has_renewed;
+            if has_renewed {
                 match self.renew_place().await {
                     _ if self.caller.is_answered() => return self.ended(closed()),
                     Ok(Renewal::Lost) => return SearchStep::Look,

@@ -411,3 +411,94 @@ async fn those_who_share_a_guard_ask_with_one_call() {
     assert!(one.is_ok() && other.is_ok() && third.is_ok());
     assert_eq!(store.requests() - sent, 1);
 }
+
+/// The memory store, on which a renewal takes its time.
+#[derive(Clone, Debug)]
+struct SlowRenewals(MemoryBackend, Duration);
+
+#[derive(Debug)]
+struct SlowlyRenewed(Box<dyn Claim>, Duration);
+
+impl SlowRenewals {
+    fn locks(takes: Duration) -> (Locks, TokioClock) {
+        let clock = TokioClock::default();
+        let store = Self(MemoryBackend::queued().with_clock(clock), takes);
+        let locks = Locks::builder(store).clock(clock).call_timeout(takes + SECOND);
+        (locks.build().unwrap(), clock)
+    }
+}
+
+#[async_trait]
+impl LockBackend for SlowRenewals {
+    fn name(&self) -> &'static str {
+        "slow renewals"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
+        Ok(Box::new(SlowlyRenewed(self.0.claim(request)?, self.1)))
+    }
+
+    async fn ping(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Claim for SlowlyRenewed {
+    async fn try_acquire(&mut self) -> Result<Attempt> {
+        self.0.try_acquire().await
+    }
+
+    async fn renew(&mut self) -> Result<Renewal> {
+        tokio::time::sleep(self.1).await;
+        self.0.renew().await
+    }
+
+    async fn check(&mut self) -> Result<Renewal> {
+        self.0.check().await
+    }
+
+    async fn release(&mut self) -> Result<Released> {
+        self.0.release().await
+    }
+
+    async fn changed(&mut self) -> Result<()> {
+        self.0.changed().await
+    }
+
+    async fn detach(&mut self) -> Result<Bytes> {
+        self.0.detach().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_guard_asks_comes_before_the_renewal_after_the_next() {
+    let (locks, clock) = SlowRenewals::locks(400 * MS);
+    let lock = locks.named("x").unwrap().ttl(3 * SECOND).renew_every(200 * MS);
+    let guard = lock.acquire().await.unwrap();
+    clock.sleep(5 * SECOND).await;
+    let begun = clock.now();
+    let checked = tokio::time::timeout(10 * SECOND, guard.check()).await;
+    assert_eq!(checked.expect("renewals keep it out").unwrap(), LockState::Secure);
+    assert!(clock.now().since(begun) <= 800 * MS, "{:?}", clock.now().since(begun));
+    clock.sleep(5 * SECOND).await;
+    assert_eq!(guard.state(), LockState::Secure, "it is still renewed");
+    guard.release().await.unwrap();
+}
+
+/// Its place in the queue is to be renewed every second.
+#[tokio::test(start_paused = true)]
+async fn a_push_comes_before_the_renewal_after_the_next() {
+    let (locks, clock) = SlowRenewals::locks(1_200 * MS);
+    let lock = locks.named("x").unwrap().ttl(3 * SECOND);
+    let guard = locks.named("x").unwrap().ttl(60 * SECOND).acquire().await.unwrap();
+    let waits = tokio::spawn(async move { lock.acquire().await });
+    clock.sleep(5 * SECOND).await;
+    guard.release().await.unwrap();
+    let granted = tokio::time::timeout(3 * SECOND, waits).await;
+    drop(granted.expect("renewals keep the push out").unwrap().unwrap());
+}
