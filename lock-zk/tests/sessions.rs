@@ -73,6 +73,73 @@ async fn what_a_dropped_claim_has_left_ends_with_its_ttl() {
     assert!(matches!(kept.check().await, Ok(Renewal::Alive { .. })));
 }
 
+/// All claims of a runtime that has ended, one of which may not be removed.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_many_dropped_claims_have_left_ends_at_the_same_time() {
+    const CLAIMS: usize = 100;
+    let servers = server().await;
+    let (ours, plain) = (backend(&servers).await, plain(&servers).await);
+    let mut kept = held(&ours, "other").await;
+    let mut names: Vec<_> = (0..CLAIMS).map(|n| format!("lock-{n}")).collect();
+    let mut left = Vec::new();
+    for name in &names {
+        left.push(held(&ours, name).await);
+    }
+    let first = names.remove(0);
+    let node = format!("/locks/{first}");
+    let rights = |rights| [zk::Acl::new(rights, zk::AuthId::anyone())];
+    let without_delete = zk::Permission::READ | zk::Permission::CREATE | zk::Permission::ADMIN;
+    plain.set_acl(&node, &rights(without_delete), None).await.unwrap();
+    drop(left);
+    until("the others are removed", SESSION + SLACK, async || {
+        while let Some(name) = names.last() {
+            if !children(&plain, name).await.is_empty() {
+                return false;
+            }
+            names.pop();
+        }
+        true
+    })
+    .await;
+    assert_eq!(children(&plain, &first).await.len(), 1, "it was removed without the right");
+    plain.set_acl(&node, &rights(zk::Permission::ALL), None).await.unwrap();
+    until("the first is removed, too", SLACK, async || children(&plain, &first).await.is_empty())
+        .await;
+    assert!(matches!(kept.check().await, Ok(Renewal::Alive { .. })));
+}
+
+/// The server ends a session with the paths of dropped claims as well, for as long as their nodes are there.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_paths_that_dropped_claims_have_left_are_counted() {
+    let servers = server().await;
+    let (ours, plain) = (
+        session_scenes::small(&servers, 2000, Duration::from_secs(60)).await,
+        plain(&servers).await,
+    );
+    let name = |n: usize| format!("{n:0500}");
+    for n in 0..3 {
+        drop(held(&ours, &name(n)).await);
+    }
+    assert_eq!(ours.sessions().len(), 1);
+    let mut kept = vec![held(&ours, &name(3)).await];
+    assert_eq!(ours.sessions().len(), 2, "it has room, with three paths that were left");
+    for n in 0..3 {
+        until("its node is removed", SESSION + SLACK, async || {
+            children(&plain, &name(n)).await.is_empty()
+        })
+        .await;
+    }
+    // The room is noted a moment after the server has removed the last one.
+    tokio::time::sleep(SESSION / 4).await;
+    for n in 4..9 {
+        kept.push(held(&ours, &name(n)).await);
+    }
+    assert_eq!(ours.sessions().len(), 2, "what was removed is counted still");
+    for mut holder in kept {
+        holder.release().await.unwrap();
+    }
+}
+
 /// The fences of the store that was used before, and of the bare transactions.
 #[tokio::test(flavor = "multi_thread")]
 async fn fences_are_counted_from_the_clock_or_not() {

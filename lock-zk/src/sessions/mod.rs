@@ -204,10 +204,9 @@ async fn tend(open: Weak<SharedSession>) {
             let work = async {
                 // A failure shows when an entry is renewed.
                 let _ = open.sync(&open.config.root).await;
-                if let Some(left) = open.overdue()
-                    && remove(&open, &left).await.is_ok()
-                {
-                    open.is_removed(&left);
+                for left in open.overdue() {
+                    let removed = remove(&open, &left).await;
+                    open.tried_to_remove(&left, removed.is_ok());
                 }
             };
             // A lost connection is handled elsewhere; a silent one ends this wait.

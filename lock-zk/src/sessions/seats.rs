@@ -4,7 +4,7 @@
 //! written one of more than a megabyte cannot read it back, and never restarts (ZOOKEEPER-4306). So
 //! a session takes claims up to a fraction of that, and further claims get another session.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -39,11 +39,13 @@ const MOST_KNOWN: usize = 4096;
 #[derive(Debug)]
 struct Usage {
     seats: usize,
+    /// In the paths of their nodes, and of those left behind.
     bytes: usize,
     idle_since: ClockInstant,
     /// No more seats are given out.
     retired: bool,
-    left: Vec<LeftEntries>,
+    /// With the bytes of each.
+    left: VecDeque<(LeftEntries, usize)>,
 }
 
 /// The entries that a claim may have left in a queue when it was dropped.
@@ -67,7 +69,7 @@ impl Deref for SharedSession {
 impl SharedSession {
     pub(super) fn new(session: Arc<Session>, asked: Duration, config: Arc<ZkConfig>) -> Arc<Self> {
         let (seats, bytes, idle_since) = (0, 0, session.now());
-        let usage = Usage { seats, bytes, idle_since, retired: false, left: Vec::new() };
+        let usage = Usage { seats, bytes, idle_since, retired: false, left: VecDeque::new() };
         Arc::new(Self {
             confirmations: Confirmations::new(Arc::clone(&session)),
             base: OnceLock::new(),
@@ -84,7 +86,7 @@ impl SharedSession {
     pub(super) fn seat(self: &Arc<Self>, bytes: usize) -> Option<SessionSeat> {
         let bytes = if bytes == 0 { 0 } else { self.path_len(bytes) };
         let mut usage = self.usage.lock();
-        let is_full = usage.seats > 0 && usage.bytes + bytes > self.config.path_limit;
+        let is_full = usage.bytes > 0 && usage.bytes + bytes > self.config.path_limit;
         if is_full || usage.retired || self.has_ended() {
             return None;
         }
@@ -117,21 +119,23 @@ impl SharedSession {
         self.usage.lock().retired || self.has_ended()
     }
 
-    /// Notes what a claim may have left behind.
-    pub(crate) fn leave_behind(&self, left: LeftEntries) {
-        self.usage.lock().left.push(left);
-    }
-
     /// What was left behind for so long that no holder can count on it any more.
-    pub(super) fn overdue(&self) -> Option<LeftEntries> {
+    pub(super) fn overdue(&self) -> Vec<LeftEntries> {
         let (now, usage) = (self.now(), self.usage.lock());
-        let is_over = |left: &&LeftEntries| now.since(left.dropped) >= self.timeout;
-        usage.left.iter().find(is_over).cloned()
+        let left = usage.left.iter().map(|(left, _)| left);
+        left.filter(|left| now.since(left.dropped) >= self.timeout).cloned().collect()
     }
 
-    /// It is removed.
-    pub(super) fn is_removed(&self, gone: &LeftEntries) {
-        self.usage.lock().left.retain(|left| left != gone);
+    /// Its removal was tried. What could not be removed is tried again after all others.
+    pub(super) fn tried_to_remove(&self, left: &LeftEntries, is_removed: bool) {
+        let mut usage = self.usage.lock();
+        let at = usage.left.iter().position(|(known, _)| known == left);
+        let Some((left, bytes)) = at.and_then(|at| usage.left.remove(at)) else { return };
+        if is_removed {
+            usage.bytes -= bytes;
+        } else {
+            usage.left.push_back((left, bytes));
+        }
     }
 
     /// Retires the session if it has had no seat for a while; then no more are given out.
@@ -155,6 +159,15 @@ impl Deref for SessionSeat {
 
     fn deref(&self) -> &Arc<SharedSession> {
         &self.open
+    }
+}
+
+impl SessionSeat {
+    /// Notes what the claim with this seat may have left behind: its path counts for as long as the node may be there.
+    pub(crate) fn leave_behind(&self, left: LeftEntries) {
+        let mut usage = self.open.usage.lock();
+        usage.bytes += self.bytes;
+        usage.left.push_back((left, self.bytes));
     }
 }
 
