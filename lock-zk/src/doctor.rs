@@ -9,6 +9,7 @@ use tokio::task::JoinSet;
 
 use crate::error::ZOOKEEPER;
 use crate::sessions::Sessions;
+use crate::settings::PORT;
 
 /// The limit for asking one server.
 const LIMIT: Duration = Duration::from_secs(3);
@@ -23,11 +24,11 @@ pub(crate) async fn diagnose(sessions: &Sessions) -> Vec<Finding> {
     ))];
     let mut asked = JoinSet::new();
     for host in &sessions.ensemble.config.hosts {
-        // Encrypted servers answer no such question; what follows a slash is a path.
+        // Encrypted servers answer no such question.
         if host.contains("://") {
             continue;
         }
-        let host = host.split('/').next().unwrap_or_default().to_owned();
+        let host = address(host);
         asked.spawn(async move {
             let answer = tokio::time::timeout(LIMIT, ask(&host)).await;
             let answer = answer.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()));
@@ -38,6 +39,14 @@ pub(crate) async fn diagnose(sessions: &Sessions) -> Vec<Finding> {
     servers.sort_unstable_by(|a, b| a.what.cmp(&b.what));
     findings.extend(servers);
     findings
+}
+
+/// The address in a connect string of one server, where the port may be missing and a path may follow.
+fn address(host: &str) -> String {
+    let host = host.split('/').next().unwrap_or_default().trim_end_matches(':');
+    // The colons in brackets are of an IPv6 address.
+    let has_port = host.rsplit(']').next().is_some_and(|end| end.contains(':'));
+    if has_port { host.to_owned() } else { format!("{host}:{PORT}") }
 }
 
 /// The server's summary of itself, which every version gives to everyone unless it is told not to.
@@ -88,6 +97,20 @@ fn server(host: &str, answer: std::io::Result<String>) -> Finding {
 mod tests {
     use super::*;
     use lock_core::Severity;
+
+    #[test]
+    fn a_server_without_a_port_has_the_usual_one() {
+        for (host, asked) in [
+            ("a.example", "a.example:2181"),
+            ("a.example:", "a.example:2181"),
+            ("a.example/shop", "a.example:2181"),
+            ("a.example:7/shop", "a.example:7"),
+            ("[::1]", "[::1]:2181"),
+            ("[::1]:7", "[::1]:7"),
+        ] {
+            assert_eq!(address(host), asked, "{host}");
+        }
+    }
 
     #[test]
     fn each_answer_is_judged() {

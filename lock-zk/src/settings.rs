@@ -53,7 +53,7 @@ const FENCE: Parameter<Words<Fence>> = Parameter {
 /// The form of a URL before its parameters, for error messages.
 const FORM: &str = "zookeeper://[user:password@]host[:2181][,host…][/root]";
 /// The port of a server if the URL names none.
-const PORT: u16 = 2181;
+pub(crate) const PORT: u16 = 2181;
 /// The default root node of the locks.
 const ROOT: &str = "/locks";
 /// The session timeout for mere inspection: the default TTL of a lock.
@@ -187,8 +187,14 @@ impl ZkConfig {
     ///
     /// # Errors
     ///
-    /// [`Config`](lock_core::ErrorKind::Config) if a host is missing.
+    /// [`Config`](lock_core::ErrorKind::Config) if a host is missing, or there is an `@`: the connect string would show a
+    /// password, and the driver would take it for a host.
     pub fn from_connector(connector: zk::Connector, cluster: &str) -> Result<Self> {
+        if cluster.contains('@') {
+            return Err(Error::config(
+                "the ZooKeeper connect string has an `@`: user and password are set by `auth`, not in it",
+            ));
+        }
         let begin = cluster.rfind("://").map_or(0, |at| at + "://".len());
         let at = cluster[begin..].find('/').map_or(cluster.len(), |at| begin + at);
         let (servers, chroot) = cluster.split_at(at);
@@ -342,18 +348,24 @@ fn auth_of(endpoint: &Endpoint) -> Result<Option<Auth>> {
 
 /// Checks that ZooKeeper accepts the path, and that it may be ours.
 fn check_root(root: &str) -> Result<()> {
-    let bad = root[1..].split('/').any(|step| {
-        step.is_empty() || step == "." || step == ".." || step.chars().any(|c| c.is_control())
-    });
+    let bad = root[1..]
+        .split('/')
+        .any(|step| step.is_empty() || step == "." || step == ".." || step.chars().any(is_refused));
     if bad {
         return Err(Error::config(format!(
-            "{root:?} is not a ZooKeeper path: its components must not be empty, \".\" or \"..\", or contain control characters"
+            "{root:?} is not a ZooKeeper path: its components must not be empty, \".\" or \"..\", or contain control characters or others that ZooKeeper refuses, such as emoji"
         )));
     }
     if root == "/zookeeper" || root.starts_with("/zookeeper/") {
         return Err(Error::config("/zookeeper belongs to ZooKeeper itself: choose another root"));
     }
     Ok(())
+}
+
+/// Whether no path may contain the character. ZooKeeper looks at the units of UTF-16, and refuses all that are halves of a
+/// character, too.
+fn is_refused(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..)
 }
 
 impl fmt::Debug for ZkConfig {
@@ -432,6 +444,10 @@ mod tests {
             ("zk://a%3Ab:p@h", "without a colon"),
             ("zk://h/a//b", "not a ZooKeeper path"),
             ("zk://h/a/../b", "not a ZooKeeper path"),
+            ("zk://h/a/\u{85}", "not a ZooKeeper path"),
+            ("zk://h/\u{e000}", "not a ZooKeeper path"),
+            ("zk://h/a\u{fffd}", "not a ZooKeeper path"),
+            ("zk://h/\u{1f512}", "not a ZooKeeper path"),
             ("zk://h/zookeeper", "belongs to ZooKeeper"),
             ("http://h", "begins with one of zookeeper"),
         ] {
@@ -455,6 +471,16 @@ mod tests {
         ] {
             let shown = format!("{:?}", ZkConfig::from_url(&url));
             assert!(!shown.contains(SENTINEL), "{url} gave {shown}");
+        }
+        for cluster in [
+            format!("u:{SENTINEL}@h:2181"),
+            format!("tcp+tls://{SENTINEL}@h"),
+            format!("u:x/{SENTINEL}@h"),
+        ] {
+            let refused = ZkConfig::from_connector(zk::Client::connector(), &cluster).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Config, "{cluster}");
+            let shown = format!("{refused} {refused:?}");
+            assert!(!shown.contains(SENTINEL), "{cluster} gave {shown}");
         }
     }
 }

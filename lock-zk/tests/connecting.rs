@@ -221,6 +221,36 @@ async fn a_given_connector_keeps_its_chroot() {
     assert!(error.to_string().contains("\"a,,b\""), "{error}");
 }
 
+/// A root that the server would refuse is refused before anything is asked, and no other one is.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_root_is_what_the_server_takes_for_a_path() {
+    let servers = server().await;
+    let plain = plain(&servers).await;
+    let mode = zk::CreateMode::Ephemeral.with_acls(zk::Acls::anyone_all());
+    for (character, is_good) in [
+        ('\u{1f}', false),
+        ('\u{7f}', false),
+        ('\u{9f}', false),
+        ('\u{a0}', true),
+        ('\u{d7ff}', true),
+        ('\u{e000}', false),
+        ('\u{f8ff}', false),
+        ('\u{f900}', true),
+        ('\u{ffef}', true),
+        ('\u{fff0}', false),
+        ('\u{ffff}', false),
+        ('\u{10000}', false),
+        ('\u{1f512}', false),
+    ] {
+        let root = format!("/root{character}");
+        let made = plain.create(&root, &[], &mode).await;
+        assert_eq!(made.is_ok(), is_good, "{root:?}: {made:?}");
+        let config = ZkConfig::new(hosts(&servers)).unwrap().root(&root);
+        let kind = ZkBackend::connect(config).await.err().map(|error| error.kind());
+        assert_eq!(kind, (!is_good).then_some(ErrorKind::Config), "{root:?}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn closing_or_dropping_ends_the_session_at_once() {
     let servers = server().await;
