@@ -156,13 +156,16 @@ impl EtcdConfig {
         Ok(config)
     }
 
-    /// Default settings for the members at these addresses, each `host:port`.
+    /// Default settings for the members at these addresses, each `host[:2379]`.
     ///
     /// # Errors
     ///
-    /// [`Config`](lock_core::ErrorKind::Config) if there are no addresses.
+    /// [`Config`](lock_core::ErrorKind::Config) if there are no addresses, or one cannot be read. The message
+    /// never shows the address.
     pub fn new<E: Into<String>>(endpoints: impl IntoIterator<Item = E>) -> Result<Self> {
-        let members: Vec<String> = endpoints.into_iter().map(Into::into).collect();
+        let addresses = endpoints.into_iter().enumerate();
+        let members = addresses.map(|(at, address)| member(at, &address.into()));
+        let members = members.collect::<Result<Vec<_>>>()?;
         if members.is_empty() {
             return Err(Error::config("an etcd cluster needs the address of at least one member"));
         }
@@ -278,20 +281,31 @@ impl EtcdConfig {
         self.transport.as_ref().is_some_and(Transport::is_client)
     }
 
+    /// Whether there is a way to each member, since nobody hears of an error when one is left for the next.
+    pub(crate) fn check_members(&self) -> Result<()> {
+        if self.transport.is_some() {
+            return Ok(());
+        }
+        self.members.iter().try_for_each(|member| self.endpoint(member).map(drop))
+    }
+
     /// The way to a member, which connects with the first request.
     pub(crate) fn transport_to(&self, member: &str) -> Result<Transport> {
         if let Some(transport) = &self.transport {
             return Ok(transport.clone());
         }
-        let endpoint = self.endpoint(member).map_err(|error| {
+        Ok(Transport::Channel(self.endpoint(member)?.connect_lazy()))
+    }
+
+    fn endpoint(&self, member: &str) -> Result<transport::Endpoint> {
+        self.driver_endpoint(member).map_err(|error| {
             Error::config(format!("the address {member} of an etcd member cannot be used"))
                 .with_source(error)
-        })?;
-        Ok(Transport::Channel(endpoint.connect_lazy()))
+        })
     }
 
     /// By the driver's defaults nothing ever times out.
-    fn endpoint(&self, member: &str) -> Result<transport::Endpoint, transport::Error> {
+    fn driver_endpoint(&self, member: &str) -> Result<transport::Endpoint, transport::Error> {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         let endpoint = transport::Endpoint::new(format!("{scheme}://{member}"))?
             .connect_timeout(self.connect_timeout)
@@ -306,6 +320,22 @@ impl EtcdConfig {
         }
         Ok(endpoint)
     }
+}
+
+/// Reads the address of the member at this place in the list. What is wrong may be a password, and is not shown.
+fn member(at: usize, address: &str) -> Result<String> {
+    let endpoint = Endpoint::parse(&format!("{}://{address}", SCHEMES[0]), PORT, FORM).ok();
+    let host = endpoint.filter(|endpoint| {
+        let is_alone = endpoint.user().or(endpoint.password()).is_none();
+        is_alone && endpoint.path().is_empty() && endpoint.hosts().len() == 1
+    });
+    let member = host.map(|endpoint| endpoint.hosts()[0].to_string());
+    member.filter(|member| member.is_ascii()).ok_or_else(|| {
+        let at = at + 1;
+        Error::config(format!(
+            "address {at} of the etcd members is not host[:{PORT}], in ASCII: user, password and prefix are set separately, and each member has an address of its own"
+        ))
+    })
 }
 
 /// A prefix as the start of a key, ending in one slash.
@@ -446,12 +476,40 @@ mod tests {
             ("etcd://u@h", "without a user and a password"),
             ("etcd://:p@h", "without a user and a password"),
             ("etcd://h/\u{1}", "a control character"),
+            ("etcd://a,b\u{fc}cher", "address 2 of the etcd members"),
             ("http://h", "begins with one of etcd://"),
             ("etcd:h", "begins with one of etcd://"),
         ] {
             let error = EtcdConfig::from_url(url).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Config, "{url}");
             assert!(error.to_string().contains(part), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_address_of_each_member_is_read_before_any_is_used() {
+        let config = EtcdConfig::new(["e1", "e2:1", "[::1]"]).unwrap();
+        assert_eq!(config.endpoints(), ["e1:2379", "e2:1", "[::1]:2379"]);
+        for wrong in [
+            " e2:2379",
+            "e2:2379 ",
+            "http://e2:2379",
+            &format!("app:{SENTINEL}@e2:2379"),
+            &format!("{SENTINEL}@e2"),
+            &format!("app:x/{SENTINEL}@e2"),
+            "e2:2379,e3:2379",
+            "e2:2379/jobs",
+            "e2:0",
+            "e2:2379?x",
+            "b\u{fc}cher:2379",
+            "::1:2379",
+            "",
+        ] {
+            let error = EtcdConfig::new(["e1:2379", wrong]).expect_err(wrong);
+            assert_eq!(error.kind(), ErrorKind::Config, "{wrong}");
+            let shown = format!("{error} {error:?}");
+            assert!(shown.contains("address 2 of the etcd members"), "{wrong}: {shown}");
+            assert!(!shown.contains(SENTINEL), "{wrong}: {shown}");
         }
     }
 
@@ -473,6 +531,23 @@ mod tests {
     fn tls_names_its_feature() {
         let error = EtcdConfig::from_url("etcds://h").unwrap_err();
         assert!(error.to_string().contains("feature \"tls\""), "{error}");
+    }
+
+    /// The driver takes names for TLS only that a certificate can have.
+    #[cfg(feature = "tls")]
+    #[test]
+    fn there_is_a_way_to_each_member_or_none_is_used() {
+        for (url, is_sound) in [("etcds://e1,e2", true), ("etcds://e1,a..b", false)] {
+            let mut config = EtcdConfig::from_url(url).unwrap();
+            // Without the authorities of the system, which a machine may not have.
+            config.tls = Some(TlsFiles { ca: Some(Vec::new()), ..TlsFiles::default() });
+            let checked = config.check_members();
+            assert_eq!(checked.is_ok(), is_sound, "{url}: {checked:?}");
+            if let Err(error) = checked {
+                assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+                assert!(error.to_string().contains("a..b"), "{error}");
+            }
+        }
     }
 
     #[cfg(feature = "tls")]

@@ -66,6 +66,7 @@ impl Cluster {
     /// goes to a random member: if all clients started with the same one, it would carry the whole
     /// load.
     pub(crate) fn open(config: EtcdConfig, clock: Arc<dyn Clock>) -> Result<Self> {
+        config.check_members()?;
         let mut bytes = [0; 8];
         OsRng.fill(&mut bytes)?;
         let first = usize::try_from(u64::from_le_bytes(bytes) >> 32).unwrap_or(0);
@@ -135,7 +136,7 @@ impl Cluster {
             return;
         }
         let member = (left.member() + 1) % self.config.members.len();
-        // The addresses were good before, so this does not fail.
+        // There was a way to each member at the beginning, so this does not fail.
         let Ok(next) = MemberConnection::to_member(&self.config, member, number + 1) else {
             return;
         };
