@@ -77,7 +77,7 @@ impl Claim for EtcdClaim {
         self.begin_call();
         self.take_over(false).await?;
         Ok(match self.lease {
-            Some(lease) if self.queue.is_in_doubt => self.settle(lease).await?,
+            Some(lease) if self.queue.is_in_doubt => self.leave_in_doubt(lease).await?,
             _ if self.is_new => self.leave_all().await?,
             _ => self.leave().await?,
         })
@@ -393,6 +393,21 @@ impl EtcdClaim {
             None => {}
         }
         Ok(Released::Freed)
+    }
+
+    /// Deletes the entry if that is known, and ends the doubt. The end of the lease does not tell whether the lock was
+    /// ours until now: who takes it away may delete the key alone.
+    async fn leave_in_doubt(&mut self, lease: EtcdLease) -> Result<Released, EtcdFailure> {
+        let left = match &self.entry {
+            Some(entry) => Some(self.queue.leave(entry, self.held).await?),
+            None => None,
+        };
+        let settled = self.settle(lease).await?;
+        Ok(match left {
+            Some(true) => Released::Freed,
+            Some(false) => Released::AlreadyGone,
+            None => settled,
+        })
     }
 
     /// Ends the leases of all entries of this owner, which another claim has made.

@@ -39,6 +39,7 @@ crate::common::run! {
     a_place_that_waits_is_no_hold
     a_token_is_refused_where_the_lease_is_another
     a_check_after_an_unknown_try_asks_the_store
+    a_release_after_an_unknown_try_says_what_has_become_of_the_lock
     a_check_before_the_try_arrives_settles_nothing
     a_shared_watch_hides_nothing
     a_place_is_not_lost_with_the_one_before

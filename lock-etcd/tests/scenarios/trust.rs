@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use conformance_tests::{Fault, Faults};
 use lock_core::{
-    Bytes, ClaimRequest, FencingToken, LockBackend, OsRng, OwnerId, Released, Renewal, Resume,
+    Attempt, Bytes, ClaimRequest, FencingToken, LockBackend, OsRng, OwnerId, Released, Renewal,
+    Resume,
 };
 use lock_etcd::EtcdBackend;
 
@@ -200,6 +201,32 @@ pub(crate) async fn a_check_after_an_unknown_try_asks_the_store() {
     must!(matches!(holder.renew().await.unwrap(), Renewal::Alive { .. }));
     must_eq!(holder.release().await.unwrap(), Released::Freed);
     must_eq!(keys(&other, "lock/").await, []);
+}
+
+/// The answer to a try is lost, and the next one finds the place. Then the key is deleted, and another client has the
+/// lock. The lease lives, but the release is told that the lock was taken.
+pub(crate) async fn a_release_after_an_unknown_try_says_what_has_become_of_the_lock() {
+    let cluster = one().await;
+    let (proxy, a) = proxied(&cluster).await;
+    let other = plain(&cluster, 0);
+    warm_up(&a).await;
+    proxy.inject(Fault::LoseNextReply).await.unwrap();
+    let mut holder = claim(&a, "lock", false);
+    let answer = holder.try_acquire().await;
+    assert!(answer.is_err(), "the answer was lost: {answer:?}");
+    soon("the grant", async {
+        while !matches!(holder.try_acquire().await, Ok(Attempt::Granted { .. })) {}
+    })
+    .await;
+    let (place, lease) = keys(&other, "lock/").await.remove(0);
+    other.delete(&place).await;
+    let mut next = claim(&backend(&cluster).await, "lock", false);
+    granted(&mut *next).await;
+    assert!(other.left(lease).await > 0, "the lease is there");
+    must_eq!(holder.release().await.unwrap(), Released::AlreadyGone);
+    must!(other.left(lease).await < 0, "a request may still arrive and find the lease");
+    must_eq!(next.check().await.unwrap(), Renewal::Alive { valid_for: None });
+    must_eq!(holder.release().await.unwrap(), Released::AlreadyGone, "again");
 }
 
 /// A check finds nothing of an attempt still in flight: the release still undoes it.
