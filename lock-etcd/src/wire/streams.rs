@@ -51,15 +51,21 @@ pub(crate) async fn serve(cluster: Arc<Cluster>, mut streamed: impl StreamServic
         };
         let Err(failed) = ended else { continue };
         tracing::debug!(target: "distlock", error = %failed.error, "a stream has ended");
-        match failed.why {
-            // If that fails too, the next stream reports it.
-            FailureClass::StaleToken => drop(connection.renew_token(token).await),
-            _ if failed.is_about_the_member() => cluster.leave_for(&connection, &failed),
-            _ => {}
+        if failed.is_about_the_member() {
+            cluster.leave_for(&connection, &failed);
         }
         let lasted = if heard { clock.now().since(opened) } else { Duration::ZERO };
         let pause = pauses.failed(lasted, cluster.tries());
         streamed.failed(&failed, pause.is_some());
+        if failed.why == FailureClass::StaleToken {
+            let (limit, renewed) =
+                (cluster.config().response_timeout, connection.renew_token(token));
+            tokio::select! {
+                // If that fails too, the next stream reports it.
+                _ = tokio::time::timeout(limit, renewed) => {}
+                _ = connections.changed() => continue,
+            }
+        }
         if let Some(pause) = pause {
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
@@ -110,7 +116,61 @@ impl Pauses {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    use lock_core::{Error, ErrorKind, SystemClock};
+    use tokio::time::{Instant, timeout};
+
     use super::*;
+    use crate::config::EtcdConfig;
+
+    /// Each stream is refused for its token.
+    struct Refused(Arc<[AtomicUsize; 2]>);
+
+    impl StreamService for Refused {
+        async fn is_needed(&mut self) -> bool {
+            true
+        }
+
+        async fn stream(&mut self, _: &MemberConnection, _: &mut bool) -> Result<(), EtcdFailure> {
+            self.0[0].fetch_add(1, Relaxed);
+            let error = Error::new(ErrorKind::Denied, "the token is stale");
+            Err(EtcdFailure { why: FailureClass::StaleToken, error })
+        }
+
+        fn failed(&mut self, _: &EtcdFailure, _: bool) {
+            self.0[1].fetch_add(1, Relaxed);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_service_hears_of_the_end_before_the_user_has_signed_in_again() {
+        const LIMIT: Duration = Duration::from_secs(2);
+        // Accepts connections, and answers nothing.
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let channel = tonic::transport::Channel::from_shared(endpoint).unwrap().connect_lazy();
+        let config = EtcdConfig::from_channel(channel).user("app", "secret");
+        let config = config.response_timeout(LIMIT);
+        let cluster = Cluster::open(config, Arc::new(SystemClock::default())).unwrap();
+        let (cluster, counts) = (Arc::new(cluster), Arc::<[AtomicUsize; 2]>::default());
+        let serving = tokio::spawn(serve(Arc::clone(&cluster), Refused(Arc::clone(&counts))));
+        let (begun, seen) = (Instant::now(), || [0, 1].map(|at: usize| counts[at].load(Relaxed)));
+        let until = async |expected| {
+            let reached = async {
+                while seen() != expected {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            };
+            timeout(LIMIT * 5, reached).await.expect("it goes on");
+        };
+        until([1, 1]).await;
+        assert!(begun.elapsed() < LIMIT, "it has signed in first");
+        until([2, 2]).await;
+        assert!(begun.elapsed() >= LIMIT, "it has not tried to sign in");
+        cluster.close();
+        timeout(LIMIT / 2, serving).await.expect("nobody needs the sign-in any more").unwrap();
+    }
 
     #[test]
     fn pauses_begin_when_all_members_have_failed() {
