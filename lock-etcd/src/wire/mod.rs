@@ -181,11 +181,10 @@ impl Cluster {
         let mut used = None;
         let asked = async {
             let turn = self.outage.turn().await.map_err(EtcdFailure::without_effect)?;
-            let sent = self.clock.now();
             let (mut moves, mut has_new_token) = (0, false);
             let answer = loop {
                 let Some(connection) = self.connection() else { break Err(EtcdFailure::closed()) };
-                used = Some((Arc::clone(&connection), sent));
+                used = Some((Arc::clone(&connection), self.clock.now()));
                 let (token, seen) = (connection.token(), self.history.seen());
                 let reply = exchange::send(&connection, &request).await;
                 let failed = match reply {
@@ -336,6 +335,35 @@ mod tests {
         // Longer than the pause after a failure.
         ask(&cluster, 1_000).await;
         assert_eq!(cluster.connection().unwrap().number(), first.number() + 2, "not left at once");
+    }
+
+    /// The first member takes the time of most of the call, and the second one has just been asked.
+    #[tokio::test]
+    async fn a_member_is_not_silent_before_it_is_asked() {
+        const CONNECTING: Duration = Duration::from_millis(300);
+        // Once its backlog is full, it answers no attempt to connect.
+        let deaf = tokio::net::TcpSocket::new_v4().unwrap();
+        deaf.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let deaf = deaf.listen(0).unwrap();
+        let address = deaf.local_addr().unwrap();
+        let mut backlog = Vec::new();
+        while let Ok(Ok(connected)) =
+            tokio::time::timeout(CONNECTING, tokio::net::TcpStream::connect(address)).await
+        {
+            backlog.push(connected);
+        }
+        let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let members = [address, silent.local_addr().unwrap()].map(|member| member.to_string());
+        let config = EtcdConfig::new(members).unwrap().connect_timeout(CONNECTING);
+        let cluster = loop {
+            let cluster = Cluster::open(config.clone(), Arc::new(SystemClock::default())).unwrap();
+            if cluster.connection().unwrap().member() == 0 {
+                break cluster;
+            }
+        };
+        ask(&cluster, 300 + 50).await;
+        let present = cluster.connection().unwrap();
+        assert_eq!((present.member(), present.number()), (1, 1), "left after 50 ms");
     }
 
     #[tokio::test]
