@@ -394,10 +394,16 @@ pub(super) const ALL: &[WrongTexts] = &[
             "SET expires = greatest(l.expires, clock_timestamp() + due",
             "SET expires = least(l.expires, clock_timestamp() + due",
         )],
-        mysql: &[(
-            "expires = GREATEST(expires, {now} + :ttl) WHERE",
-            "expires = expires + 0 * :ttl WHERE",
-        )],
+        mysql: &[
+            (
+                "expires = GREATEST(expires, {now} + :ttl) WHERE",
+                "expires = expires + 0 * :ttl WHERE",
+            ),
+            (
+                "GREATEST(l.expires, LAST_INSERT_ID({now} + :ttl))",
+                "l.expires + 0 * LAST_INSERT_ID({now} + :ttl)",
+            ),
+        ],
     },
     WrongTexts {
         name: "a_repeat_after_the_end_takes_anew",
@@ -448,8 +454,8 @@ pub(super) const ALL: &[WrongTexts] = &[
         sqlite: &[],
         postgres: &[],
         mysql: &[(
-            "FORCE INDEX (PRIMARY) SET expires = GREATEST(expires, {now} + :ttl)",
-            "FORCE INDEX (PRIMARY) SET expires = {now} + :ttl",
+            "SET l.expires = GREATEST(l.expires, LAST_INSERT_ID({now} + :ttl))",
+            "SET l.expires = LAST_INSERT_ID({now} + :ttl)",
         )],
     },
     WrongTexts {
@@ -561,10 +567,13 @@ pub(super) const ALL: &[WrongTexts] = &[
             "SET expires = greatest(l.expires, clock_timestamp() +",
             "SET acquired = clock_timestamp(), expires = greatest(l.expires, clock_timestamp() +",
         )],
-        mysql: &[(
-            "expires = GREATEST(expires, {now} + :ttl) WHERE",
-            "acquired = {now}, expires = GREATEST(expires, {now} + :ttl) WHERE",
-        )],
+        mysql: &[
+            (
+                "expires = GREATEST(expires, {now} + :ttl) WHERE",
+                "acquired = {now}, expires = GREATEST(expires, {now} + :ttl) WHERE",
+            ),
+            ("SET l.expires =", "SET l.acquired = {now}, l.expires ="),
+        ],
     },
     WrongTexts {
         name: "list_of_the_first_hundred",

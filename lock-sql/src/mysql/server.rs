@@ -6,7 +6,7 @@ use std::time::Duration;
 use lock_core::{Error, ErrorKind, FencingToken, Result, async_trait};
 use lock_kit::server::MinimumVersion;
 use sqlx::mysql::{MySqlArguments, MySqlConnection, MySqlRow};
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection as _, Executor, MySql, Row as _};
+use sqlx::{AssertSqlSafe, ConnectOptions, Executor, MySql, Row as _};
 
 use crate::engine::table::creation::ensure_once;
 use crate::engine::table::lock_table::{LockTable, StatementName};
@@ -15,7 +15,7 @@ use crate::engine::wire::driver::{SqlDriver, shielded};
 use crate::engine::wire::errors::StatementFailure;
 use crate::engine::wire::pool::PooledServer;
 use crate::engine::wire::statement::{
-    PlaceStyle, Query, Row, SqlStatement, SqlValue, StatementReply, Then, Values, nullable,
+    PlaceStyle, Query, Row, SqlStatement, SqlValue, StatementReply, Values, nullable,
 };
 use crate::mysql::codes;
 use crate::mysql::config::MySqlTarget;
@@ -117,29 +117,6 @@ impl SqlDriver for MySqlServer {
             number => vec![Row(vec![SqlValue::Int(number)])],
         };
         Ok(StatementReply { rows, affected, repeated: false })
-    }
-
-    async fn run_both(
-        &self,
-        connection: &mut MySqlConnection,
-        query: Query<'_>,
-        then: &Then,
-    ) -> sqlx::Result<StatementReply> {
-        let mut transaction = connection.begin().await?;
-        let both = async {
-            let reply = self.run(&mut transaction, query).await?;
-            let Some(next) = then(&reply) else { return Ok(reply) };
-            let affected = self.run(&mut transaction, next).await?.affected;
-            Ok(StatementReply { affected, ..reply })
-        };
-        match both.await {
-            Ok(reply) => transaction.commit().await.map(|()| reply),
-            Err(error) => {
-                // Not when it is used next, as the driver would: its rows are locked until then.
-                transaction.rollback().await?;
-                Err(error)
-            }
-        }
     }
 
     async fn explain(

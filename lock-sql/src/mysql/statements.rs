@@ -42,7 +42,7 @@
 
 use crate::engine::table::lock_table::{LockTable, TableTexts, statements};
 use crate::engine::table::preparation::Preparation;
-use crate::engine::table::settings::Settings;
+use crate::engine::table::settings::{BATCH, Settings};
 use crate::engine::wire::statement::{PlaceStyle, SqlValue};
 use crate::mysql::codes::RULES;
 
@@ -168,15 +168,20 @@ const TEXTS: TableTexts = TableTexts {
              ON DUPLICATE KEY UPDATE {retaken}",
         RenewAlone: "UPDATE {t} SET fence = LAST_INSERT_ID(fence), {prolonged} \
              WHERE name = :name AND owner = :owner AND expires > {now} AND :fence IN (0, fence)",
-        // For a list of names that is a large part of the table, the optimizer reads all of it, and
-        // would wait for rows that are not in the list: hence the index, here and below.
+        // The locking read comes first, by STRAIGHT_JOIN, and skips rows that others have locked. The update finds
+        // only rows that it has locked for it, and so waits for none. LIMIT leaves nothing out: it keeps the read from
+        // being merged into the statement (error 1093).
         //
-        // A locking read sees committed data, and skips rows that others have locked; in autocommit
-        // its locks end with it.
-        ReadUnlocked: "SELECT {hold} FROM {t} FORCE INDEX (PRIMARY) WHERE name IN (:[names]) FOR UPDATE SKIP LOCKED",
-        ReadPresent: "SELECT {hold} FROM {t} WHERE name IN (:[names])",
-        RenewKeys: "UPDATE {t} FORCE INDEX (PRIMARY) SET {prolonged} \
-             WHERE expires > {now} AND name IN (:[names]) AND CONCAT(owner, '.', fence) IN (:[keys])",
+        // For a list of names that is a large part of the table, the optimizer reads all of it, and
+        // would wait for rows that are not in the list: hence the index, both times.
+        RenewUnlocked: "UPDATE (SELECT name FROM {t} FORCE INDEX (PRIMARY) \
+               WHERE name IN (:[names]) AND expires > {now} AND CONCAT(owner, '.', fence) IN (:[keys]) \
+               LIMIT {batch} FOR UPDATE SKIP LOCKED) AS alive \
+             STRAIGHT_JOIN {t} AS l FORCE INDEX (PRIMARY) ON l.name = alive.name \
+             SET l.expires = GREATEST(l.expires, LAST_INSERT_ID({now} + :ttl))",
+        // The second part as in `LookNow`.
+        ReadRenewed: "(SELECT {renewed} FROM {t} WHERE name IN (:[names])) \
+             UNION ALL (SELECT {renewed} FROM {t} WHERE 1 = 0 FOR UPDATE)",
     },
 };
 
@@ -188,7 +193,11 @@ pub(crate) fn table(at: String, settings: &Settings) -> LockTable {
             "{retaken}",
             &*taken("VALUES(owner)", "VALUES(acquired)", "VALUES(expires)", "VALUES(label)"),
         ),
-        ("{hold}", "name, CONCAT(owner, '.', fence), CAST(expires > {now} AS SIGNED)"),
+        (
+            "{renewed}",
+            "name, CONCAT(owner, '.', fence), CAST((expires > {now}) + (expires > {now} AND expires >= :end) AS SIGNED)",
+        ),
+        ("{batch}", &*BATCH.to_string()),
         ("{lease}", "name, owner, fence, expires - {now}, {now} - acquired, label"),
         ("{prolonged}", "expires = GREATEST(expires, {now} + :ttl)"),
         // The first number is `WAS_RUNNING`.

@@ -72,13 +72,12 @@ pub(crate) enum StatementName {
     /// PostgreSQL: names, owners, fences, ttls, as arrays → name, what was found. SQLite: leases → the names of
     /// those that were renewed.
     RenewBatch,
-    /// MySQL: names → rows of name, key of the hold, whether it is running; without rows that another
-    /// client has locked.
-    ReadUnlocked,
-    /// MySQL: as `ReadUnlocked`, including locked ones.
-    ReadPresent,
-    /// MySQL: names, keys of the holds, ttl.
-    RenewKeys,
+    /// MySQL: names, keys of the holds, ttl → a number: when the leases that were renewed end at the soonest. No row
+    /// if none was. Leaves out rows that another client has locked.
+    RenewUnlocked,
+    /// MySQL: names, that number → rows of name, key of the hold, and 0 if its lease has ended, 1 if it runs, 2 if it
+    /// runs until then. Shows the primary, as `LookNow` does, and waits for no row.
+    ReadRenewed,
     /// after, retention → name, fence, whether it can be removed.
     SweepPage,
     /// fence: raises the mark to it.
@@ -97,7 +96,7 @@ impl StatementName {
     /// How many places its lists may have. Only these numbers, so that a connection prepares few statements.
     pub(crate) fn sizes(self) -> &'static [usize] {
         match self {
-            Self::ReadUnlocked | Self::ReadPresent | Self::RenewKeys => &[8, 32, 128, BATCH],
+            Self::RenewUnlocked | Self::ReadRenewed => &[8, 32, 128, BATCH],
             // And the mark.
             Self::LookNow => &[8, SEEN + 1],
             _ => &[SWEPT],

@@ -12,12 +12,12 @@ use sqlx::Connection;
 
 use crate::engine::table::lock_table::LockTable;
 use crate::engine::wire::errors::StatementFailure;
-use crate::engine::wire::statement::{Query, Row, SqlStatement, StatementReply, Then, Values};
+use crate::engine::wire::statement::{Query, Row, SqlStatement, StatementReply, Values};
 
 /// An `sqlx` driver, with the database that it is used for.
 ///
-/// What is done to a row is one statement in autocommit, so that giving it up leaves no transaction
-/// open; what MySQL [does in one](Self::run_both) it ends itself.
+/// What is done to rows is one statement in autocommit: whoever gives it up, or vanishes in the middle of it, leaves
+/// no transaction open, which would keep the rows locked.
 #[async_trait]
 pub(crate) trait SqlDriver: Debug + Send + Sync + 'static {
     type Connection: Connection + Debug + Send + 'static;
@@ -37,15 +37,6 @@ pub(crate) trait SqlDriver: Debug + Send + Sync + 'static {
         connection: &mut Self::Connection,
         query: Query<'_>,
     ) -> sqlx::Result<StatementReply>;
-    /// Executes one statement, and what [follows](Values::followed_by), in one transaction.
-    async fn run_both(
-        &self,
-        connection: &mut Self::Connection,
-        query: Query<'_>,
-        _then: &Then,
-    ) -> sqlx::Result<StatementReply> {
-        self.run(connection, query).await
-    }
     /// Shows a statement to the database without executing it, which reveals missing columns and
     /// rights.
     async fn explain(

@@ -204,10 +204,7 @@ impl<S: PooledServer> Connections for Arc<ServerPool<S>> {
             }
         };
         let query = self.server.query(statement, values);
-        let answer = match &values.then {
-            None => shielded(self.server.run(&mut connection, query)).await,
-            Some(then) => shielded(self.server.run_both(&mut connection, query, then)).await,
-        };
+        let answer = shielded(self.server.run(&mut connection, query)).await;
         let answer = answer.map_err(|error| self.server.failure(error, true));
         match answer.as_ref().map_or_else(|failure| failure.damage, |_| Damage::Nothing) {
             Damage::Nothing => self.put_back(connection, generation),

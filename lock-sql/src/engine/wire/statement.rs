@@ -114,9 +114,6 @@ pub(crate) struct Query<'v> {
     pub(crate) values: Vec<SqlValue<'v>>,
 }
 
-/// Makes a statement from the reply to the one before it; `None` if there is nothing left to do.
-pub(crate) type Then = Arc<dyn Fn(&StatementReply) -> Option<Query<'static>> + Send + Sync>;
-
 impl<'v> Query<'v> {
     pub(crate) fn new(sql: impl Into<Arc<str>>, values: Vec<SqlValue<'v>>) -> Self {
         Self { sql: sql.into(), values }
@@ -128,19 +125,12 @@ impl<'v> Query<'v> {
 #[derive(Clone, Default)]
 pub(crate) struct Values<'v> {
     named: Vec<(&'static str, SqlValue<'v>)>,
-    pub(super) then: Option<Then>,
 }
 
 impl<'v> Values<'v> {
     pub(crate) fn with(mut self, name: &'static str, value: impl Into<SqlValue<'v>>) -> Self {
         self.named.push((name, value.into()));
         self
-    }
-
-    /// What follows in one transaction with the statement. Only MySQL needs it, since its updates do not skip
-    /// locked rows.
-    pub(crate) fn followed_by(self, then: Then) -> Self {
-        Self { then: Some(then), ..self }
     }
 
     fn get(&self, name: &str) -> Option<&SqlValue<'v>> {

@@ -1,15 +1,14 @@
 //! Rows and tables that another client keeps locked.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lock_core::{LockState, Released};
-use sqlx::MySqlPool;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
+use lock_core::{LockGuard, LockState, Locks, Released};
+use lock_testkit::servers::MariaDbServer;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Notify;
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use crate::mysql_common::{admin, locks, server};
@@ -48,37 +47,85 @@ async fn a_locked_row_stops_no_other_renewal() {
     assert_eq!(slow.state(), LockState::Secure);
 }
 
-/// Passes all on, but when it is armed tells of a request with these words before, and gives a while for
-/// what it makes somebody do.
-async fn telling(
-    upstream: SocketAddr,
-    words: String,
-    armed: Arc<AtomicBool>,
-) -> (SocketAddr, Arc<Notify>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let (address, seen) = (listener.local_addr().unwrap(), Arc::new(Notify::new()));
-    let tell = Arc::clone(&seen);
-    tokio::spawn(async move {
-        while let Ok((client, _)) = listener.accept().await {
-            let (mut requests, mut answers) = client.into_split();
-            let (mut from, mut to) = TcpStream::connect(upstream).await.unwrap().into_split();
-            tokio::spawn(async move { copy(&mut from, &mut answers).await });
-            let (words, tell) = (words.clone(), Arc::clone(&tell));
-            let armed = Arc::clone(&armed);
-            tokio::spawn(async move {
-                let mut bytes = vec![0; 1 << 16];
-                while let Ok(size @ 1..) = requests.read(&mut bytes).await {
-                    let mut found = bytes[..size].windows(words.len());
-                    if found.any(|found| found == words.as_bytes()) && armed.swap(false, SeqCst) {
-                        tell.notify_one();
-                        tokio::time::sleep(Duration::from_millis(100)).await;
+/// A network, of which a part goes silent.
+#[derive(Default)]
+struct Network {
+    /// The words of the request after which it does.
+    words: Mutex<Option<String>>,
+    /// Not the connection of that request alone.
+    whole: bool,
+    silent: watch::Sender<bool>,
+}
+
+impl Network {
+    async fn start(self: &Arc<Self>, upstream: SocketAddr) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, this) = (listener.local_addr().unwrap(), Arc::clone(self));
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let server = TcpStream::connect(upstream).await.unwrap();
+                tokio::spawn(Arc::clone(&this).pass(client, server));
+            }
+        });
+        address
+    }
+
+    /// Without a word at the end: neither side hears of the other's.
+    async fn pass(self: Arc<Self>, mut client: TcpStream, mut server: TcpStream) {
+        let (mut requests, mut answers) = (vec![0; 1 << 16], vec![0; 1 << 16]);
+        let mut silent = self.silent.subscribe();
+        loop {
+            tokio::select! {
+                biased;
+                () = async { drop(silent.wait_for(|silent| *silent).await) } => break,
+                read = client.read(&mut requests) => {
+                    let Ok(size @ 1..) = read else { return };
+                    server.write_all(&requests[..size]).await.unwrap();
+                    if self.is_the_last(&requests[..size]) {
+                        let size = server.read(&mut answers).await.unwrap();
+                        client.write_all(&answers[..size]).await.unwrap();
+                        self.silent.send_replace(self.whole);
+                        break;
                     }
-                    to.write_all(&bytes[..size]).await.unwrap();
                 }
-            });
+                read = server.read(&mut answers) => {
+                    let Ok(size @ 1..) = read else { return };
+                    client.write_all(&answers[..size]).await.unwrap();
+                }
+            }
         }
+        std::future::pending::<()>().await;
+    }
+
+    fn is_the_last(&self, request: &[u8]) -> bool {
+        let mut words = self.words.lock().unwrap();
+        let found =
+            |words: &mut String| request.windows(words.len()).any(|part| part == words.as_bytes());
+        words.take_if(found).is_some()
+    }
+}
+
+const SHORT: Duration = Duration::from_secs(5);
+
+/// A client's three locks, of which it was renewing the last two by one request when the network went silent.
+async fn cut_off(server: &MariaDbServer, whole: bool) -> Vec<LockGuard> {
+    let network = Arc::new(Network { whole, ..Network::default() });
+    let address = network.start(server.address().unwrap()).await;
+    let client = lock_sql::connect(&server.url_by(address).unwrap()).await.unwrap();
+    let client = Locks::new(client);
+    let mut guards = Vec::new();
+    for n in 0..3 {
+        guards.push(client.named(format!("n{n}")).unwrap().ttl(SHORT).acquire().await.unwrap());
+    }
+    // As it stands only in a renewal of several.
+    *network.words.lock().unwrap() = Some(format!("{}.", guards[2].held().owner().to_hex()));
+    // The first of them goes alone, the others together.
+    let renewals = guards.iter().map(|guard| async {
+        let _ = guard.renew().await;
     });
-    (address, seen)
+    let _ = timeout(SHORT / 5, futures(renewals)).await;
+    assert!(network.words.lock().unwrap().is_none(), "no batch was seen");
+    guards
 }
 
 /// Drives all of them at once.
@@ -91,58 +138,27 @@ async fn futures(all: impl Iterator<Item = impl Future<Output = ()>>) {
     .await;
 }
 
-async fn lock_for(admin: &MySqlPool, name: &'static str, time: Duration) {
-    let mut other = admin.begin().await.unwrap();
-    let row = "SELECT fence FROM distlock WHERE name = ? FOR UPDATE";
-    sqlx::query(row).bind(name).fetch_one(&mut *other).await.unwrap();
-    tokio::time::sleep(time).await;
-    other.rollback().await.unwrap();
+/// The machine of a client is switched off in the middle of a renewal of several locks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_vanishes_in_a_batch_leaves_no_row_locked() {
+    let server = server().await;
+    let guards = cut_off(&server, true).await;
+    let other = locks(&server).await;
+    for n in 0..guards.len() {
+        let next = other.named(format!("n{n}")).unwrap();
+        next.acquire_timeout(SHORT * 2).await.unwrap().release().await.unwrap();
+    }
 }
 
-/// An application locks a row of a batch, when that has found out which rows are free.
+/// Only that connection is cut off: the client renews its locks over another one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_row_that_is_locked_in_the_middle_of_a_batch_stops_no_other_renewal() {
+async fn a_connection_that_is_cut_off_in_a_batch_loses_no_lock() {
     let server = server().await;
-    let admin = admin(&server).await;
-    let ttl = Duration::from_millis(1500);
-    let direct = locks(&server).await;
-    // Its owner shows what a batch of several leases looks like.
-    let first = direct.named("b19").unwrap().ttl(Duration::from_secs(60)).acquire().await.unwrap();
-    let token = first.detach().await.unwrap();
-    let owner: String =
-        sqlx::query_scalar("SELECT CONVERT(owner USING utf8mb4) FROM distlock WHERE name = 'b19'")
-            .fetch_one(&admin)
-            .await
-            .unwrap();
-    let armed = Arc::<AtomicBool>::default();
-    let (address, seen) =
-        telling(server.address().unwrap(), format!("{owner}."), Arc::clone(&armed)).await;
-    let client = lock_sql::connect(&server.url_by(address).unwrap()).await.unwrap();
-    let client = lock_core::Locks::new(client);
-    let attached = client.named("b19").unwrap().ttl(ttl).attach(&token).await.unwrap();
-    let mut guards = Vec::new();
-    for n in 0..19 {
-        guards.push(client.named(format!("b{n:02}")).unwrap().ttl(ttl).acquire().await.unwrap());
+    let guards = cut_off(&server, false).await;
+    tokio::time::sleep(SHORT * 2).await;
+    for guard in guards {
+        guard.token().unwrap();
     }
-    // The first of them goes alone, the others together.
-    futures(guards.iter().chain([&attached]).map(|guard| async {
-        guard.renew().await.unwrap();
-    }))
-    .await;
-    tokio::time::sleep(Duration::from_millis(400)).await;
-    armed.store(true, SeqCst);
-    let application = async {
-        timeout(Duration::from_secs(10), seen.notified()).await.expect("no batch was seen");
-        lock_for(&admin, "b19", Duration::from_millis(1300)).await;
-    };
-    let renewals = futures(guards.iter().chain([&attached]).map(|guard| async {
-        let _ = guard.renew().await;
-    }));
-    tokio::join!(renewals, application);
-    tokio::time::sleep(ttl).await;
-    let lost = guards.iter().filter(|guard| guard.token().is_err()).count();
-    assert_eq!(lost, 0, "of 19 whose rows nobody has locked");
-    drop((attached, direct));
 }
 
 /// Whoever waits for a locked row has no lock on the row that all new names read: the sweep, and
