@@ -64,9 +64,10 @@ impl SqlBackend {
     ///
     /// # Errors
     ///
-    /// [`Config`](lock_core::ErrorKind::Config) for an impossible path, a table that is missing and
-    /// may not be created (the error contains the statement that creates it), or, with a server, a
-    /// call outside a Tokio runtime or in one without timers or sockets;
+    /// [`Config`](lock_core::ErrorKind::Config) for an impossible path, a connect timeout beyond its
+    /// limits, a table that is missing and may not be created (the error contains the statement that
+    /// creates it), or, with a server, a call outside a Tokio runtime or in one without timers or
+    /// sockets;
     /// [`Unsupported`](lock_core::ErrorKind::Unsupported) for a server that is too old;
     /// [`Denied`](lock_core::ErrorKind::Denied) for missing rights;
     /// [`Store`](lock_core::ErrorKind::Store) for a file that is not a database or a table of a
@@ -88,7 +89,10 @@ impl SqlBackend {
             let text = "a schema is named, and only PostgreSQL has schemas: omit it";
             return Err(failed(target.dialect(), Error::config(text)));
         }
-        let opened = target.open(&config.settings).await;
+        let opened = match config.settings.check() {
+            Ok(()) => target.open(&config.settings).await,
+            Err(error) => Err(error),
+        };
         opened.map(Self).map_err(|error| failed(target.dialect(), error))
     }
 

@@ -136,7 +136,7 @@ impl SqlConfig {
         self
     }
 
-    /// Sets the time limit for opening the database; 10 s by default.
+    /// Sets the time limit for opening the database: between 1 ms and an hour, 10 s by default.
     pub fn connect_timeout(mut self, limit: Duration) -> Self {
         self.settings.connect_timeout = limit;
         self

@@ -122,6 +122,21 @@ fn a_runtime_without_what_is_needed_is_an_error() {
     refused(&opened.unwrap_err(), "MySQL", "enable_all");
 }
 
+#[tokio::test]
+async fn a_time_limit_that_cannot_be_meant_is_an_error() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("locks.db");
+    let sqlite = format!("sqlite://{}", file.display());
+    for url in [SERVERS[0].1, SERVERS[1].1, &*sqlite] {
+        for limit in [Duration::ZERO, Duration::MAX] {
+            let config = SqlConfig::from_url(url).unwrap().connect_timeout(limit);
+            let error = SqlBackend::connect(config).await.unwrap_err();
+            refused(&error, "the connect timeout is", "between");
+        }
+    }
+    assert!(!file.exists());
+}
+
 /// Far from the server, opening a connection takes most of a call, and the statement that follows has to be
 /// prepared first. What one call has no time for serves the next one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

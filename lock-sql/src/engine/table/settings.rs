@@ -35,7 +35,7 @@ const CONNECT_TIMEOUT: Parameter<Between> = Parameter {
     name: "lock_connect_timeout",
     text: "the time limit for opening the database",
     default: "`10s`",
-    values: Duration::ZERO..=Duration::MAX,
+    values: Duration::from_millis(1)..=Duration::from_secs(3600),
 };
 
 /// The name of the row that holds the greatest fence of all deleted rows. No lock can have this
@@ -74,6 +74,10 @@ impl Default for Settings {
 }
 
 impl Settings {
+    pub(crate) fn check(&self) -> Result<()> {
+        CONNECT_TIMEOUT.check(self.connect_timeout)
+    }
+
     /// Takes [`PARAMETERS`] out of the parameters of a URL.
     pub(crate) fn read(params: &mut Params) -> Result<Self> {
         let default = Self::default();
