@@ -143,7 +143,8 @@ impl<D: Dialect> SqlStore<D> {
     }
 
     /// Executes a statement. `None` if other clients were writing until patience ran out; nothing
-    /// was done then.
+    /// was done then, or what a renewal that is sent again does. It is an error for a release that was sent twice: the
+    /// first copy may have been executed.
     pub(crate) async fn execute(
         &self,
         limits: StatementLimits,
@@ -181,7 +182,12 @@ impl<D: Dialect> SqlStore<D> {
                 self.connections.forget();
             }
             match failure.remedy {
-                FailureRemedy::Contended if self.now() >= limits.patience => return Ok(None),
+                FailureRemedy::Contended if self.now() >= limits.patience => {
+                    return match repeated && limits.class == StatementClass::Release {
+                        true => Err(failure),
+                        false => Ok(None),
+                    };
+                }
                 FailureRemedy::Contended => {
                     self.clock.sleep(pause).await;
                     pause = (pause * 2).min(D::PAUSES.1);
@@ -415,7 +421,9 @@ impl<D: Dialect> SqlStore<D> {
             }
             reply => reply,
         };
-        let reply = reply?.ok_or_else(|| self.still_locked(limits))?;
+        let as_known = |error: Error| if repeated { error.with_unknown_effect() } else { error };
+        let reply = reply.map_err(|failure| as_known(failure.error))?;
+        let reply = reply.ok_or_else(|| as_known(self.still_locked(limits)))?;
         let Some(row) = reply.rows.first() else {
             // Our first release, or another client's forced release: there is no way to tell.
             if repeated || reply.repeated {

@@ -1,11 +1,14 @@
 //! Replies that are lost on the way from a server: what the error says.
 
+use std::time::Duration;
+
 use conformance_tests::proxied::Servers;
-use conformance_tests::server::Proxy;
+use conformance_tests::server::{Cut, Proxy};
 use conformance_tests::{Fault, Faults};
 use lock_core::{Attempt, Effect, Error, Released};
 use lock_sql::SqlBackend;
 use lock_testkit::servers::{MariaDbServer, PostgresServer};
+use sqlx::{MySqlPool, PgPool};
 
 use crate::common::{CALL, TTL, claim_within, granted};
 
@@ -36,6 +39,22 @@ impl Database {
         let backend = lock_sql::connect(&format!("{before}{address}{after}")).await.unwrap();
         (proxy, backend)
     }
+}
+
+/// An administrator's transaction that has the row locked, until it is dropped.
+async fn row_locked(database: &Database) -> Box<dyn std::any::Any> {
+    let row = "SELECT fence FROM distlock WHERE name = 'x' FOR UPDATE";
+    let ((before, _), address) = (database.url, database.server.addresses()[0]);
+    if before.starts_with("mysql") {
+        let pool = MySqlPool::connect(&format!("{before}{address}/locks")).await.unwrap();
+        let mut other = pool.begin().await.unwrap();
+        sqlx::query(row).fetch_one(&mut *other).await.unwrap();
+        return Box::new(other);
+    }
+    let url = format!("{before}{address}/postgres?sslmode=disable");
+    let mut other = PgPool::connect(&url).await.unwrap().begin().await.unwrap();
+    sqlx::query(row).fetch_one(&mut *other).await.unwrap();
+    Box::new(other)
 }
 
 fn claim(backend: &SqlBackend, name: &str) -> Box<dyn lock_core::Claim> {
@@ -102,5 +121,23 @@ async fn a_try_whose_answer_is_lost_is_unknown() {
         let fence = granted(&mut *mine).await;
         assert_eq!(granted(&mut *mine).await, fence);
         assert_eq!(mine.release().await.unwrap(), Released::Freed);
+    }
+}
+
+/// The first copy of a release may still be executed when the second one gives up at a row that is locked.
+#[tokio::test]
+async fn a_release_that_is_cut_off_and_then_kept_waiting_is_unknown() {
+    for database in Database::all().await {
+        let (proxy, client) = database.proxied().await;
+        // Long enough for two waits of a second for the row, and too short for a third one.
+        let call = Duration::from_millis(2600);
+        let mut mine = claim_within(&client, "x", (TTL, call), true);
+        granted(&mut *mine).await;
+        let _locked = row_locked(&database).await;
+        let (released, ()) = tokio::join!(mine.release(), async {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            proxy.cut(Cut::Reset);
+        });
+        is_unknown(&released.unwrap_err());
     }
 }
