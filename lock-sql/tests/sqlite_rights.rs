@@ -4,8 +4,8 @@
 
 use std::fs::{self, Permissions};
 use std::io::Read;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::Path;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -56,8 +56,33 @@ fn prepared(commands: &str) -> TempDir {
     place
 }
 
+/// The name by which a user opens the file.
+#[derive(Clone, Copy, Debug)]
+enum Name {
+    Own,
+    /// A symbolic link in a folder with this mode.
+    Link(u32),
+}
+
+impl Name {
+    fn path(self, place: &Path) -> PathBuf {
+        let own = place.join("locks/app.db");
+        let Self::Link(mode) = self else { return own };
+        let folder = place.join("links");
+        fs::create_dir(&folder).unwrap();
+        let link = folder.join("app.db");
+        symlink(own, &link).unwrap();
+        fs::set_permissions(folder, Permissions::from_mode(mode)).unwrap();
+        link
+    }
+}
+
 /// This program as that user.
 fn start(place: &Path, user: &str) -> Child {
+    start_with(place, user, &Name::Own.path(place))
+}
+
+fn start_with(place: &Path, user: &str, file: &Path) -> Child {
     let program = place.join("program");
     let mut command = match is_root() {
         true => {
@@ -68,7 +93,7 @@ fn start(place: &Path, user: &str) -> Child {
         false => Command::new(program),
     };
     command.args(["--exact", "a_user", "--ignored", "--nocapture"]);
-    command.env(FILE, place.join("locks/app.db"));
+    command.env(FILE, file);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
@@ -111,17 +136,18 @@ fn the_listed_rights_are_enough_for_users_of_a_group() {
 /// those of the database a moment later.
 #[tokio::test]
 async fn a_file_that_another_user_is_creating_is_waited_for() {
-    for end in ["-wal", "-shm"] {
+    // Also where this user may not write to the folder of the link.
+    for (end, name) in [("-wal", Name::Own), ("-shm", Name::Own), ("-wal", Name::Link(0o555))] {
         let place = prepared(RIGHTS);
         let file = place.path().join(format!("locks/app.db{end}"));
         fs::write(&file, "").unwrap();
         let (readable, whole) = if is_root() { (0o640, 0o660) } else { (0o400, 0o600) };
         fs::set_permissions(&file, Permissions::from_mode(readable)).unwrap();
-        let child = start(place.path(), USERS[0]);
+        let child = start_with(place.path(), USERS[0], &name.path(place.path()));
         tokio::time::sleep(Duration::from_millis(500)).await;
         fs::set_permissions(&file, Permissions::from_mode(whole)).unwrap();
         let (could, said) = ended(child);
-        assert!(could, "{end}: {said}");
+        assert!(could, "{end} {name:?}: {said}");
     }
 }
 
@@ -155,13 +181,18 @@ fn each_missing_right_is_an_error_that_names_it() {
     ] {
         let whole = if less.starts_with("-m 2") { "-m 2730" } else { "-m 0660" };
         assert_eq!(RIGHTS.matches(whole).count(), 1);
-        let place = prepared(&RIGHTS.replace(whole, less));
-        let (could, said) = ended(start(place.path(), USERS[0]));
-        assert!(!could, "it can lock without the right to {right}: {said}");
-        let clear = ["Denied: ", "right", place.path().join("locks").to_str().unwrap()]
-            .iter()
-            .all(|word| said.contains(word));
-        assert!(clear, "without the right to {right}: {said}");
-        println!("without the right to {right}: {said}");
+        // Whatever is allowed where a link is.
+        for name in [Name::Own, Name::Link(0o777)] {
+            let place = prepared(&RIGHTS.replace(whole, less));
+            let file = name.path(place.path());
+            let (could, said) = ended(start_with(place.path(), USERS[0], &file));
+            assert!(!could, "it can lock without the right to {right}: {said}");
+            // The name that was given, or the file itself.
+            let paths = [file, Name::Own.path(place.path())];
+            let named = paths.iter().any(|path| said.contains(path.to_str().unwrap()));
+            let clear = named && ["Denied: ", "right"].iter().all(|word| said.contains(word));
+            assert!(clear, "{name:?}, without the right to {right}: {said}");
+            println!("{name:?}, without the right to {right}: {said}");
+        }
     }
 }

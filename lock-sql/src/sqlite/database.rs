@@ -203,9 +203,9 @@ impl SqliteFile {
     /// rights that the umask leaves, and gives them those of the database a moment later, before it
     /// writes to them.
     fn is_being_created(&self) -> bool {
-        let path = &self.target.path;
+        let path = self.real();
         let folder = path.parent().unwrap_or(Path::new("/"));
-        usable(path, Access::READ_OK | Access::WRITE_OK)
+        usable(&path, Access::READ_OK | Access::WRITE_OK)
             && usable(folder, Access::WRITE_OK | Access::EXEC_OK)
             && self
                 .forbidden()
@@ -223,17 +223,23 @@ impl SqliteFile {
         Ok(text.unwrap_or_default().to_owned())
     }
 
+    /// The file that a symbolic link leads to. In a circle of links, the first one.
+    fn real(&self) -> PathBuf {
+        filesystem::followed(&self.target.path).unwrap_or_else(|| self.target.path.clone())
+    }
+
     /// Those of the file and of what SQLite keeps next to it that this process may not use.
     fn forbidden(&self) -> impl Iterator<Item = PathBuf> {
-        let files = ["", "-wal", "-shm"].map(|end| beside(&self.target.path, end));
+        let real = self.real();
+        let files = ["", "-wal", "-shm"].map(|end| beside(&real, end));
         files.into_iter().filter(|path| !usable(path, Access::READ_OK | Access::WRITE_OK))
     }
 
     /// SQLite says only that it cannot open the file: find out why.
     fn cannot_open(&self, error: sqlx::Error) -> StatementFailure {
-        let at = &self.table.names.at;
-        let folder = self.target.path.parent().unwrap_or(Path::new("/"));
-        let why = match (std::fs::metadata(&self.target.path), std::fs::metadata(folder)) {
+        let (at, real) = (&self.table.names.at, self.real());
+        let folder = real.parent().unwrap_or(Path::new("/"));
+        let why = match (std::fs::metadata(&real), std::fs::metadata(folder)) {
             (Ok(file), _) if file.is_dir() => {
                 Error::config(format!("{at} is a directory: name a file in it"))
             }
@@ -260,7 +266,7 @@ impl SqliteFile {
                     "{at} does not exist, and may not be created here (mode=rw, or a pool): create it, or use mode=rwc"
                 ))
             }
-            _ if [&self.target.path, folder].iter().any(|path| !usable(path, Access::WRITE_OK)) => {
+            _ if [&*real, folder].iter().any(|path| !usable(path, Access::WRITE_OK)) => {
                 return self.table.names.failure(Some(READONLY), error, false);
             }
             _ => match self.forbidden().next() {

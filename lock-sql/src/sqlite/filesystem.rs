@@ -156,15 +156,19 @@ pub(super) fn create_private(path: &Path) {
 
 /// The path without symbolic links, even for a file that does not exist yet.
 pub(super) fn resolved(path: &Path) -> Option<PathBuf> {
+    let path = followed(path)?;
+    let real = path.canonicalize().ok();
+    real.or_else(|| Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?)))
+}
+
+/// Where the symbolic links of this name lead, whether or not anything is there. SQLite keeps its other files there.
+pub(super) fn followed(path: &Path) -> Option<PathBuf> {
     let mut path = path.to_owned();
     // As many links in a row as the kernel follows.
     for _ in 0..40 {
-        if let Ok(real) = path.canonicalize() {
-            return Some(real);
-        }
         match path.read_link() {
             Ok(target) => path = path.parent()?.join(target),
-            Err(_) => return Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?)),
+            Err(_) => return Some(path),
         }
     }
     None
