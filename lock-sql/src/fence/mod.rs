@@ -73,7 +73,10 @@
 //! - **SQLite.** From its first write to its end, a transaction keeps all locks in the file from being acquired,
 //!   renewed and released, with `commit` or without: keep it much shorter than the TTL.
 //! - **Rights.** PostgreSQL wants `SELECT` and `UPDATE` on the lock table. Whoever may read that can read the owners,
-//!   and so release their locks. The owner is also in the text of the message, which the server may log.
+//!   and so release their locks.
+//! - **Logs.** With servers, the owner is in the text of the message. The server may log it, and sqlx does: at DEBUG, and
+//!   at WARN if it took longer than a second. Switch that off in the options with which the pool connects, by
+//!   [`disable_statement_logging`](sqlx::ConnectOptions::disable_statement_logging).
 //! - **Which transactions.** Those that [`Pool::begin`](sqlx::Pool::begin) begins. A savepoint in another transaction
 //!   cannot be committed alone, and does not compile.
 //! - **Which locks.** Only those that exclude everybody, as for `admit`.
