@@ -20,13 +20,17 @@ pub(crate) const WHILE_CONTENDED: Duration = Duration::from_millis(5);
 /// The answer to a waiter: another client has the lock, for `left` unless it is renewed. No place
 /// in the table has to be kept alive (clause C13).
 pub(crate) fn busy(left: Option<Duration>) -> Attempt {
-    Attempt::Busy(Busy::default().with_retry_after(left))
+    Attempt::Busy(until_free(left))
 }
 
 /// The same, where the answer shows who has it.
 pub(crate) fn held_by(holder: HolderInfo) -> Attempt {
-    let busy = Busy::default().with_retry_after(holder.expires_in);
-    Attempt::Busy(busy.with_holder(holder))
+    Attempt::Busy(until_free(holder.expires_in).with_holder(holder))
+}
+
+/// A lease may end at this very moment, and a pause is never zero.
+fn until_free(left: Option<Duration>) -> Busy {
+    Busy::default().with_retry_after(left.map(|left| left.max(Duration::from_micros(1))))
 }
 
 /// The waiters of one client, by the name that they listen for.
@@ -155,9 +159,21 @@ impl NotifiedClaim {
 /// Who is woken, and what becomes of a message that its receiver does not follow.
 #[cfg(test)]
 mod tests {
+    use lock_core::HolderMark;
+
     use super::*;
 
     const NEVER: Duration = Duration::from_millis(20);
+
+    #[test]
+    fn a_pause_is_never_zero() {
+        let mut holder = HolderInfo::new(HolderMark::new("x"));
+        holder.expires_in = Some(Duration::ZERO);
+        for attempt in [busy(Some(Duration::ZERO)), held_by(holder)] {
+            let Attempt::Busy(busy) = attempt else { panic!("{attempt:?}") };
+            assert!(busy.retry_after > Some(Duration::ZERO), "{busy:?}");
+        }
+    }
 
     fn waiters() -> (Arc<NotifiedClaims>, mpsc::UnboundedReceiver<Arc<str>>) {
         let (waiters, unwanted) = NotifiedClaims::new();
