@@ -226,8 +226,7 @@ impl NotificationDelivery {
         let Some(store) = self.store.upgrade() else { return };
         let name = name.to_owned();
         tokio::spawn(async move {
-            let client = &*store.dialect.client;
-            let values = Values::default().with("name", name).with("client", client);
+            let values = Values::default().with("name", name);
             let limits = store.limits(StatementClass::Release, PASS);
             let pass = store.statement(StatementName::Pass);
             if let Err(failure) = store.execute(limits, pass, &values).await {

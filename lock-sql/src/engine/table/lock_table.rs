@@ -51,7 +51,7 @@ pub(crate) enum StatementName {
     ReleaseByForce,
     /// PostgreSQL: name, client. The client waits no more.
     Leave,
-    /// PostgreSQL: name, client. A free lock's next client is told, since this one does not want it.
+    /// PostgreSQL: name. A free lock's next client is told, since this one does not want it.
     Pass,
     /// name → name, owner, fence, time left, time since the start, label. If the lease runs on a
     /// clock that cannot be read here, the time left is NULL, and the clock comes last.
