@@ -392,9 +392,11 @@ pub(crate) async fn look<D: Dialect>(store: &SqlStore<D>, name: &str) -> Result<
 pub(crate) async fn a_look_shows_the_holder_or_what_later_fences_exceed(bench: &impl Bench) {
     let store = bench.at(seconds(0)).await;
     assert_eq!(look(&store, "x").await.unwrap(), Seen::Free { floor: None });
-    let mine = OwnRow { more: 4, ..entry("x") };
+    // The longest label that a lock may have.
+    let label = Some("n".repeat(512));
+    let mine = OwnRow { more: 4, label: label.clone(), ..entry("x") };
     let first = granted(acquire(&store, &mine, false).await);
-    let held = Seen::Held { fence: Some(first), label: Some("somebody".into()) };
+    let held = Seen::Held { fence: Some(first), label };
     let last = FencingToken::new(first.get() + 4).unwrap();
     let free = Seen::Free { floor: Some(last) };
     for (time, seen) in [(9_000_000, &held), (10_000_001, &free), (-1_000_000_000, &held)] {

@@ -515,8 +515,8 @@ pub(super) const ALL: &[WrongTexts] = &[
         ],
         mysql: &[
             (
-                "LEFT(CONVERT(:label USING utf8mb4), 512), label)",
-                "COALESCE(label, LEFT(CONVERT(:label USING utf8mb4), 512)), label)",
+                "LEFT(CONVERT(:label USING utf8mb4), 523), label)",
+                "COALESCE(label, LEFT(CONVERT(:label USING utf8mb4), 523)), label)",
             ),
             ("owner = NULL, label = NULL,", "owner = NULL,"),
         ],

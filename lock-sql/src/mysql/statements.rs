@@ -111,7 +111,7 @@ const TEXTS: TableTexts = TableTexts {
   fence    BIGINT NOT NULL,          -- rises with every holder
   expires  BIGINT NOT NULL,          -- end of the lease, the server's clock in microseconds since 1970
   acquired BIGINT NOT NULL,          -- start of the hold, or the release
-  label    VARCHAR(512),             -- for people
+  label    VARCHAR(523),             -- for people, after the number of fences if there are several
   PRIMARY KEY (name)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET = utf8mb4",
     grant: "GRANT SELECT, INSERT, UPDATE, DELETE ON {t} TO …",
@@ -205,8 +205,9 @@ pub(crate) fn table(at: String, settings: &Settings) -> LockTable {
             "{freed}",
             "fence = fence + 0 * LAST_INSERT_ID(IF(expires > {now}, 2, 1)), owner = NULL, label = NULL, acquired = {now}, expires = 0",
         ),
-        // The longest that `Lock::label` allows; what else a request brings is cut off.
-        ("{label}", "LEFT(CONVERT(:label USING utf8mb4), 512)"),
+        // The longest that `Lock::label` allows, behind a number of ten digits and U+001F; what else a request brings is
+        // cut off.
+        ("{label}", "LEFT(CONVERT(:label USING utf8mb4), 523)"),
         ("{mark}", MARK),
         ("{now}", NOW),
     ];
