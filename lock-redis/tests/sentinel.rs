@@ -188,9 +188,13 @@ struct Split {
 
 impl Split {
     async fn start() -> Self {
+        Self::with(SETTINGS).await
+    }
+
+    async fn with(settings: &[(&str, &str)]) -> Self {
         let (mut servers, mut links) = (Vec::new(), Vec::new());
         for _ in 0..3 {
-            servers.push(member(SETTINGS).await.unwrap());
+            servers.push(member(settings).await.unwrap());
         }
         for _ in 0..2 {
             links.push(Proxy::start(servers[0].address().unwrap()).await.unwrap());
@@ -225,6 +229,12 @@ impl Split {
         self.links[1].stall();
         self.follow(2, self.address(1));
         self.has_replicas(1, 1).await;
+    }
+
+    /// Waits until a server says this of its replication.
+    async fn says(&self, server: usize, what: &str, is_so: impl Fn(&str) -> bool) {
+        let says = || order(self.address(server), "INFO replication").unwrap();
+        common::until(what, LIMIT, async || is_so(&says())).await;
     }
 
     /// A client whose sentinel names this server.
@@ -298,6 +308,27 @@ async fn a_master_that_was_a_replica_in_between_waits_too() {
     assert!(SystemClock::default().now() < held.valid_until(), "it was lost before");
     let error = tried.unwrap_err();
     assert!(error.to_string().contains("of the old one"), "{error}");
+}
+
+/// Without replicas for long, a master changes its `master_replid`, by which clients know since which promotion it is one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_that_had_no_replicas_for_long_still_serves_the_clients_that_it_had() {
+    let split = Split::with(&[SETTINGS, &[("repl-backlog-ttl", "1")]].concat()).await;
+    let old = split.client(0, &format!("{TERMS}&lock_bootstrap=now")).await;
+    drop(acquired(&old, "lock").await);
+    let replication = order(split.address(0), "INFO replication").unwrap();
+    let before = replication.lines().find(|line| line.starts_with("master_replid:")).unwrap();
+    split.links.iter().for_each(Proxy::stall);
+    order(split.address(0), "CLIENT KILL TYPE replica").unwrap();
+    split.says(0, "it has another id", |now| !now.contains(before)).await;
+    split.links.iter().for_each(Proxy::pass);
+    split.has_replicas(0, 2).await;
+    // To a client that comes now it is another master, which has to wait.
+    let new = split.client(0, TERMS).await;
+    let error = new.named("lock").unwrap().try_acquire().await.unwrap_err();
+    assert!(error.to_string().contains("of the old one"), "{error}");
+    drop(acquired(&new, "lock").await);
+    drop(acquired(&old, "lock").await);
 }
 
 /// Each side has a master, and one has a replica: only that grants locks.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use lock_core::{ClockInstant, Error, ErrorKind, Result};
 use redis::aio::MultiplexedConnection;
 use redis::{Client, Cmd, PushInfo, PushKind, RedisError, Value};
-use tokio::sync::OnceCell;
+use tokio::sync::Mutex;
 
 use super::group::{MasterGroup, ServerAddress};
 use super::reply::{info_field, process_in};
@@ -26,12 +26,12 @@ const FRESH: Duration = Duration::from_secs(1);
 /// One connection, which all calls share.
 pub(super) struct NodeConnection {
     driver: MultiplexedConnection,
-    /// The run id of the process at its other end, once it was asked for.
-    pub(super) process: OnceCell<String>,
+    /// The process at its other end, as a marker names it; `None` until it is asked for.
+    pub(super) process: Mutex<Option<Arc<str>>>,
     made: ClockInstant,
     fate: Arc<ConnectionFate>,
     /// Held while it is checked whether it still answers.
-    check: Arc<tokio::sync::Mutex<()>>,
+    check: Arc<Mutex<()>>,
 }
 
 /// Whether a connection may still be used. The driver's own task, which reports its end, shares this.
@@ -93,7 +93,7 @@ impl NodeConnection {
                 let endpoint = client.get_connection_info().addr().to_string();
                 let mut opened = Self::to(&client, health, &endpoint).await?;
                 let info = group.check(&mut opened.driver, &endpoint).await?;
-                opened.process = OnceCell::new_with(Some(process_in(&info)));
+                opened.process = Mutex::new(Some(process_in(&info)));
                 Ok(opened)
             };
             let led = tokio::time::timeout(group.limit, led).await;
@@ -141,7 +141,7 @@ impl NodeConnection {
             driver.subscribe(channel).await?;
         }
         let made = health.clock.now();
-        Ok(Self { driver, process: OnceCell::new(), made, fate, check: Arc::default() })
+        Ok(Self { driver, process: Mutex::default(), made, fate, check: Arc::default() })
     }
 
     pub(super) fn is_over(&self) -> bool {

@@ -1,5 +1,6 @@
 //! Reads the replies of scripts. A server's reply is input like any other: nothing is assumed.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::Result;
@@ -132,10 +133,20 @@ pub(crate) fn setting(answer: &Value, name: &str) -> Option<String> {
 }
 
 /// The process that says this of itself, and since which promotion it is a master. The scripts have the same words.
-pub(crate) fn process_in(info: &Value) -> String {
+pub(crate) fn process_in(info: &Value) -> Arc<str> {
     let parts =
         ["run_id", "master_replid"].map(|field| info_field(info, field).unwrap_or_default());
-    parts.iter().map(|part| part.get(..20).unwrap_or(part)).collect()
+    parts.iter().map(|part| part.get(..20).unwrap_or(part)).collect::<String>().into()
+}
+
+/// Whether a script refuses its one request, or all of them, because the marker names another process than the caller.
+pub(crate) fn names_another_process(answer: &Value) -> bool {
+    let Value::Array(items) = answer else { return false };
+    match &items[..] {
+        [Value::Int(-1), Value::BulkString(why), ..] => why == b"restarted",
+        [first, ..] => names_another_process(first),
+        [] => false,
+    }
 }
 
 #[cfg(test)]
@@ -163,6 +174,21 @@ mod tests {
     }
 
     #[test]
+    fn only_a_refusal_for_the_process_is_one() {
+        let refused = |why: &str| {
+            Value::Array(vec![Value::Int(-1), Value::BulkString(why.as_bytes().to_vec())])
+        };
+        let held = Value::Array(vec![Value::Int(1), Value::BulkString(b"restarted".to_vec())]);
+        let of_many = |first: &Value| Value::Array(vec![first.clone(), refused("restarted")]);
+        for answer in [refused("restarted"), of_many(&refused("restarted"))] {
+            assert!(names_another_process(&answer), "{answer:?}");
+        }
+        for answer in [refused("none"), of_many(&held), held, Value::Array(vec![]), Value::Nil] {
+            assert!(!names_another_process(&answer), "{answer:?}");
+        }
+    }
+
+    #[test]
     fn a_setting_is_found_in_either_protocol() {
         let words = ["a", "1", "b", "2"].map(|word| Value::BulkString(word.into()));
         let [a, one, b, two] = words.clone();
@@ -185,7 +211,7 @@ mod tests {
             assert_eq!(info_field(&info, "redis_version").as_deref(), Some("7.0.15"));
             assert_eq!(info_field(&info, "run_id").as_deref(), Some("ab:c"));
             assert_eq!(info_field(&info, "version"), None);
-            assert_eq!(process_in(&info), "ab:c", "without replication");
+            assert_eq!(&*process_in(&info), "ab:c", "without replication");
         }
         assert_eq!(info_field(&Value::Int(1), "run_id"), None);
     }

@@ -19,7 +19,7 @@ use tokio::runtime::{Handle, Id};
 
 use super::connection::{NodeConnection, no_answer, with_our_settings};
 use super::group::ServerAddress;
-use super::reply::{ReplyReader, process_in};
+use super::reply::{ReplyReader, names_another_process, process_in};
 use super::script::ScriptCall;
 use super::server_health::{Listener, ServerHealth};
 use crate::error::{RequestStage, from_redis};
@@ -150,9 +150,13 @@ impl Node {
         let connection = self.connected(end).await?;
         let patience = self.response_timeout;
         let process = match call.is_of_process() {
-            true => Some(self.process(&connection, end).await?),
+            true => {
+                let limit = end.since(self.clock().now());
+                Some(self.within(limit, self.process(&connection, end)).await?)
+            }
             false => None,
         };
+        let process = process.as_deref();
         let mut answer = connection.exchange(&call.by_digest(process), end, patience).await?;
         if let Err(error) = &answer
             && error.kind() == DriverKind::Server(ServerErrorKind::NoScript)
@@ -160,22 +164,32 @@ impl Node {
             tracing::debug!(target: "distlock", endpoint = %self.endpoint(), script = call.name(), "sending a script that the server does not have");
             answer = connection.exchange(&call.by_text(process), end, patience).await?;
         }
-        read(self.described(answer)?).inspect_err(|_| connection.distrust())
+        let answer = self.described(answer)?;
+        if process.is_some() && names_another_process(&answer) {
+            // Only what was sent: another call may have asked since, or asks now.
+            if let Ok(mut known) = connection.process.try_lock() {
+                known.take_if(|known| Some(&**known) == process);
+            }
+        }
+        read(answer).inspect_err(|_| connection.distrust())
     }
 
-    /// The process to which the connection leads, as a marker names it: it is asked once, since no connection outlives
-    /// its process, and sentinels end those of a master that they demote.
-    async fn process<'c>(
+    /// The process to which the connection leads, as a marker names it. It is asked for once, since no connection
+    /// outlives its process, and sentinels end those of a master that they demote; and again once the marker names another
+    /// one: a master that goes on for long without a replica changes its `master_replid`.
+    async fn process(
         &self,
-        connection: &'c Arc<NodeConnection>,
+        connection: &Arc<NodeConnection>,
         end: ClockInstant,
-    ) -> Result<&'c str> {
-        let ask = async || {
-            let answer =
-                connection.exchange(&redis::cmd("INFO"), end, self.response_timeout).await?;
-            self.described(answer).map(|info| process_in(&info))
-        };
-        connection.process.get_or_try_init(ask).await.map(String::as_str)
+    ) -> Result<Arc<str>> {
+        let mut known = connection.process.lock().await;
+        if let Some(process) = &*known {
+            return Ok(Arc::clone(process));
+        }
+        let info = connection.exchange(&redis::cmd("INFO"), end, self.response_timeout).await?;
+        let process = process_in(&self.described(info)?);
+        *known = Some(Arc::clone(&process));
+        Ok(process)
     }
 
     /// Sends one command.

@@ -81,6 +81,25 @@ async fn a_majority_that_is_down_is_refused_in_time_with_every_answer() {
     acquire(&locks, "a", Duration::from_secs(5)).await;
 }
 
+/// Before the first vote over a connection, it is asked which process it leads to: by one call for all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_call_waits_longer_for_what_another_has_asked() {
+    let (_masters, links, backend) = Masters::proxied().await;
+    links.0.iter().for_each(|link| link.stall_replies());
+    let claim = |name, limit| {
+        let request = request(name, Duration::from_secs(30));
+        backend.claim(request.with_call_timeout(Duration::from_millis(limit))).unwrap()
+    };
+    let (mut patient, mut hasty) = (claim("a", 4000), claim("b", 400));
+    let patient = tokio::spawn(async move { patient.try_acquire().await });
+    sleep(Duration::from_millis(100)).await;
+    let begun = Instant::now();
+    let error = hasty.try_acquire().await.unwrap_err();
+    assert_exactly!(begun.elapsed() < Duration::from_secs(2), "{error}");
+    assert!(!patient.is_finished());
+    patient.abort();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_that_did_not_grant_are_topped_up() {
     let masters = Masters::start().await.unwrap();

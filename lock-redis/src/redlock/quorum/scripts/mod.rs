@@ -37,7 +37,7 @@ mod tests {
         let client = redis::Client::open(server.url()).unwrap();
         let mut connection = client.get_multiplexed_async_connection().await.unwrap();
         let info = redis::cmd("INFO").query_async(&mut connection).await.unwrap();
-        let process = process_in(&info);
+        let process = process_in(&info).to_string();
         let mut admit = redis::cmd("HSET");
         admit.arg("node").arg(&["run_id", &process, "state", "admitted", "quorum", "q"]);
         admit.exec_async(&mut connection).await.unwrap();
