@@ -174,10 +174,10 @@ const TRANSIENT: &[&str] = &[
     "TRYAGAIN",
 ];
 
-/// Whether the server cannot write because it is a replica (by now): on a new connection the name
-/// may lead to its master.
-pub(crate) fn is_read_only(error: &RedisError) -> bool {
-    code_of(error) == "READONLY"
+/// Whether the server cannot write because it is a replica (by now), or a master that its replicas have left: on a new
+/// connection the name may lead to another one.
+pub(crate) fn may_be_replaced(error: &RedisError) -> bool {
+    matches!(code_of(error), "READONLY" | "NOREPLICAS")
 }
 
 /// The error for an answer that is not in the expected form.
@@ -278,7 +278,8 @@ mod tests {
             "-MISCONF Redis is configured to save RDB snapshots, but it is currently not able to persist on disk. Commands that may modify the data set are disabled",
         ] {
             let wrapped = server(ServerErrorKind::ResponseError, &format!("{PLACE}{said}"));
-            assert_eq!(is_read_only(&wrapped), said.starts_with("-READONLY"), "{said}");
+            let replaced = said.starts_with("-READONLY") || said.starts_with("-NOREPLICAS");
+            assert_eq!(may_be_replaced(&wrapped), replaced, "{said}");
             let error = from_redis(wrapped, RequestStage::Sent, "h:1");
             assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Unavailable, true));
             assert_eq!(error.effect(), Effect::None, "refused before its first write: {said}");
@@ -297,6 +298,7 @@ mod tests {
         }
     }
 
+            "-NOREPLICAS Not enough good replicas to write.",
     #[test]
     fn what_passes_may_be_tried_again() {
         for (refused, kind) in [

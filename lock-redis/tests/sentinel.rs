@@ -354,6 +354,22 @@ async fn of_two_masters_the_one_with_a_majority_grants_locks() {
     drop(second);
 }
 
+/// Some sentinels may be cut off together with a master.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_leave_a_master_that_is_cut_off() {
+    let split = Split::start().await;
+    let behind = sentinel(split.address(0)).await.unwrap();
+    let ahead = sentinel(split.address(1)).await.unwrap();
+    let url = format!("redis+sentinel://{behind},{ahead}/orders?{TERMS}");
+    let old = locks(connected(&format!("{url}&lock_bootstrap=now")).await);
+    drop(acquired(&old, "lock").await);
+    split.promote();
+    split.takes_a_replica().await;
+    split.says(0, "it has stopped", |now| now.contains("min_slaves_good_slaves:0")).await;
+    drop(acquired(&old, "lock").await);
+    drop(acquired(&locks(connected(&url).await), "lock").await);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sentinel_that_is_behind_or_away_is_passed_over() {
     let split = Split::start().await;

@@ -16,7 +16,7 @@ use tokio::sync::Mutex;
 use super::group::{MasterGroup, ServerAddress};
 use super::reply::{info_field, process_in};
 use super::server_health::{NodeEvent, ServerHealth};
-use crate::error::{REDIS, RequestStage, from_redis, is_read_only, lacks_hello};
+use crate::error::{REDIS, RequestStage, from_redis, lacks_hello, may_be_replaced};
 
 /// The kernel gives up data that the server's machine has not confirmed for this long.
 const USER_TIMEOUT: Duration = Duration::from_secs(20);
@@ -185,9 +185,9 @@ impl NodeConnection {
             Err(error) if error.is_unrecoverable_error() || error.is_io_error() => {
                 self.fate.give_up();
             }
-            // A replica by now: the name may lead to its master. A new connection has just followed
+            // The name may lead to another server by now. A new connection has just followed
             // the name, and each one wakes all waiters, so reconnects must not chase one another.
-            Err(error) if is_read_only(error) && sent.since(self.made) >= FRESH => {
+            Err(error) if may_be_replaced(error) && sent.since(self.made) >= FRESH => {
                 self.fate.give_up();
             }
             _ => health.note_answer(sent),

@@ -169,7 +169,9 @@ fn judge(info: &Value, endpoint: &str, group: &str, terms: GroupTerms) -> Result
     }
     BINDS_SCRIPTS.check(&version)?;
     // It is shown only where both settings are above 0.
-    match info_field(info, "min_slaves_good_slaves") {
+    match info_field(info, "min_slaves_good_slaves").as_deref() {
+        // How many it needs is not known here.
+        Some("0") => Err(cut_off(endpoint, 0, 1)),
         Some(_) => Ok(()),
         None => Err(Error::config(format!(
             "the Redis server at {endpoint} has min-replicas-to-write 0: cut off from the others, it would go on granting locks while a new master grants them too. Set it, on every server of {group}, to half the number of replicas, rounded up; or choose lock_failover=trust"
@@ -177,7 +179,14 @@ fn judge(info: &Value, endpoint: &str, group: &str, terms: GroupTerms) -> Result
     }
 }
 
-/// Whether the server stops within this `lag` once it is cut off.
+/// The error of a master that does not write: another sentinel may know its successor.
+fn cut_off(endpoint: &str, replicas: u64, needed: u64) -> Error {
+    unavailable(format!(
+        "the Redis server at {endpoint} grants nothing (NOREPLICAS): it hears of {replicas} replicas and needs {needed}"
+    ))
+}
+
+/// Whether the server has the replicas that it needs, and stops within this `lag` once it is cut off.
 fn judge_settings(settings: &Value, info: &Value, endpoint: &str, lag: Duration) -> Result<()> {
     let number = |name: &str| setting(settings, name).and_then(|value| value.parse::<u64>().ok());
     if let Some(seconds) = number("min-replicas-max-lag")
@@ -187,15 +196,19 @@ fn judge_settings(settings: &Value, info: &Value, endpoint: &str, lag: Duration)
             "the Redis server at {endpoint} has min-replicas-max-lag {seconds}, and lock_max_lag is {lag:?}: cut off from the others, it would grant locks for longer than a new master waits. Set lock_max_lag={seconds}s for all clients"
         )));
     }
-    let replicas = info_field(info, "connected_slaves").and_then(|number| number.parse().ok());
-    let replicas: u64 = replicas.unwrap_or(0);
-    if let Some(needed) = number("min-replicas-to-write").filter(|needed| replicas > 2 * needed) {
+    let Some(needed) = number("min-replicas-to-write") else { return Ok(()) };
+    let count = |field: &str| info_field(info, field).and_then(|number| number.parse::<u64>().ok());
+    let replicas = count("connected_slaves").unwrap_or(0);
+    if replicas > 2 * needed {
         let least = replicas.div_ceil(2);
         return Err(Error::config(format!(
             "the Redis server at {endpoint} has {replicas} replicas, and min-replicas-to-write {needed}: cut off together with {needed} of them, it would go on granting locks while a new master grants them too. Set it to at least {least}, on every server, so that a master needs a majority of the servers"
         )));
     }
-    Ok(())
+    match count("min_slaves_good_slaves").filter(|good| *good < needed) {
+        Some(good) => Err(cut_off(endpoint, good, needed)),
+        None => Ok(()),
+    }
 }
 
 /// Where a node is.
@@ -250,6 +263,9 @@ mod tests {
         };
         let bound = "role:master redis_version:7.0.0 min_slaves_good_slaves:2";
         assert_eq!(judged(bound, lag), Ok(()));
+        let cut_off = "role:master redis_version:7.0.0 min_slaves_good_slaves:0";
+        assert_eq!(judged(cut_off, lag), Err(ErrorKind::Unavailable));
+        assert_eq!(judged(cut_off, None), Ok(()));
         let unbound = "role:master redis_version:7.0.0";
         assert_eq!(judged(unbound, lag), Err(ErrorKind::Config));
         assert_eq!(judged(unbound, None), Ok(()));
@@ -282,20 +298,22 @@ mod tests {
     #[test]
     fn a_master_needs_a_majority_and_stops_in_time() {
         let text = |text: &str| Value::BulkString(text.into());
-        let judged = |seconds: &str, needed: &str, replicas: u8| {
+        let judged = |seconds: &str, needed: &str, replicas: u8, good: u8| {
             let of = |name: &str, value: &str| (text(name), text(value));
             let settings =
                 [of("min-replicas-max-lag", seconds), of("min-replicas-to-write", needed)];
-            let info = info(&format!("connected_slaves:{replicas}"));
+            let fields = format!("connected_slaves:{replicas} min_slaves_good_slaves:{good}");
+            let info = info(&fields);
             let lag = Duration::from_secs(10);
             let judged = judge_settings(&Value::Map(settings.into()), &info, "h:1", lag);
             judged.map_err(|error| error.to_string())
         };
-        for (needed, replicas) in [("1", 1), ("1", 2), ("2", 3), ("2", 4), ("3", 0)] {
-            assert_eq!(judged("10", needed, replicas), Ok(()), "{needed} of {replicas}");
+        for (needed, replicas) in [("1", 1), ("1", 2), ("2", 3), ("2", 4)] {
+            assert_eq!(judged("10", needed, replicas, 2), Ok(()), "{needed} of {replicas}");
         }
-        assert!(judged("11", "1", 1).unwrap_err().contains("lock_max_lag=11s"));
-        assert!(judged("10", "1", 3).unwrap_err().contains("Set it to at least 2"));
-        assert!(judged("10", "2", 5).unwrap_err().contains("Set it to at least 3"));
+        assert!(judged("11", "1", 1, 1).unwrap_err().contains("lock_max_lag=11s"));
+        assert!(judged("10", "1", 3, 3).unwrap_err().contains("Set it to at least 2"));
+        assert!(judged("10", "2", 5, 5).unwrap_err().contains("Set it to at least 3"));
+        assert!(judged("10", "2", 3, 1).unwrap_err().contains("of 1 replicas and needs 2"));
     }
 }
