@@ -198,12 +198,8 @@ fn group(
     }
     let secure = scheme == "rediss+sentinel";
     let login = ServerLogin::of(&endpoint, db, secure, &form)?;
-    let at_sentinel = ServerLogin {
-        user: params.text(SENTINEL_USER)?,
-        password: params.text(SENTINEL_PASSWORD)?,
-        db: 0,
-        secure,
-    };
+    let names = [SENTINEL_USER, SENTINEL_PASSWORD];
+    let at_sentinel = ServerLogin::at_sentinel(params, names, secure)?;
     let tls = Tls::read(params, scheme, "rediss+sentinel")?;
     let client = |host: &Host| tls.apply(at_sentinel.client(host.name.clone(), host.port)?);
     let sentinels = endpoint.hosts().iter().map(client).collect::<Result<Vec<_>>>()?;
@@ -370,6 +366,9 @@ mod tests {
             ("redis+sentinel://a,b", "does not name the group"),
             ("redis+sentinel://a,a:26379/g", "is named twice"),
             ("redis+sentinel://a/g/x", "the database in the URL is not a number"),
+            ("redis+sentinel://a/g/-1", "the database in the URL is not a number"),
+            ("redis+sentinel://u@a/g", "a user and no password: write user:password@"),
+            ("redis+sentinel://a/g?lock_sentinel_user=u", "or lock_sentinel_password=… alone"),
             ("redis+sentinel://a/g?lock_failover=maybe", "none of quarantine, trust"),
             ("redis+sentinel://a/g?lock_max_lag=2min", "the max lag is 120s"),
             ("redis+sentinel://a/g?lock_grace=1s", "lock_grace"),
@@ -390,6 +389,7 @@ mod tests {
         for url in [
             format!("redis+sentinel://u:{SECRET}@a/g"),
             format!("redis+sentinel://a/g?lock_sentinel_password={SECRET}"),
+            format!("redis+sentinel://a/g?lock_sentinel_password=x&{SECRET}"),
             format!("redis+sentinel://u:{SECRET}@a/g?lock_failover=trust"),
             format!("redis+sentinel://u:{SECRET}@a"),
             format!("redis+sentinel://u:{SECRET}/x@a/g"),

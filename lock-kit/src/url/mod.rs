@@ -12,9 +12,9 @@
 //! # Ok::<(), lock_core::Error>(())
 //! ```
 //!
-//! No error shows a value that may be a secret. If a password contains a `?` that is not
+//! No error shows a value that may be a secret. If a password contains a `?` or a `&` that is not
 //! percent-encoded, the rest of it looks like parameters, so a name is shown only where it cannot
-//! be part of a password.
+//! be part of a password: see [`Params::secret`].
 
 pub mod endpoint;
 pub mod settings;
@@ -42,7 +42,7 @@ pub const COMMON: &[&str] = &[
 /// The parameters after the `?` of a URL, taken out one by one.
 pub struct Params {
     left: Vec<(String, String)>,
-    /// There is an `@` after the `?`: this may be a password.
+    /// What is left may be the rest of a password: there is an `@` after the `?`, or one of the parameters is one.
     may_be_secret: bool,
 }
 
@@ -63,7 +63,9 @@ impl Params {
                 return Err(unreadable());
             }
             if left.iter().any(|(known, _)| known == name) {
-                return Err(if may_be_secret {
+                // Which parameter is a password is for the store to say, later.
+                let follows_one = left.iter().any(|(known, _)| known.contains("pass"));
+                return Err(if may_be_secret || follows_one {
                     unreadable()
                 } else {
                     Error::config(format!("the parameter {name} is given twice: keep one"))
@@ -72,6 +74,12 @@ impl Params {
             left.push((name.to_owned(), value.to_owned()));
         }
         Ok((base, Self { left, may_be_secret }))
+    }
+
+    /// The parameter `name`, which is still to be taken out, is a password. If the URL has it, no name is shown from now
+    /// on: it may be the rest of a password in which a `&` is not encoded.
+    pub fn secret(&mut self, name: &str) {
+        self.may_be_secret |= self.left.iter().any(|(known, _)| known == name);
     }
 
     /// The value as written in the URL, for a driver that decodes it itself.
@@ -312,9 +320,15 @@ mod tests {
             "demo://u:x?hunter2&hunter2@h",
             "demo://u:p@ss?hunter2@h/d?lock_grace=1s",
             "demo://h?hunter2:x",
+            "demo://h?password=x&hunter2",
+            "demo://h?password=x&hunter2&hunter2",
         ] {
             let error = match Params::split(url) {
-                Ok((_, params)) => params.finish("demo", &["lock_grace"]).unwrap_err(),
+                Ok((_, mut params)) => {
+                    params.secret("password");
+                    params.raw("password");
+                    params.finish("demo", &["lock_grace"]).unwrap_err()
+                }
                 Err(error) => error,
             };
             assert!(!format!("{error} {error:?}").contains("hunter2"), "{url}: {error}");

@@ -47,15 +47,21 @@ impl ServerLogin {
         let db = match db.trim_end_matches('/') {
             "" => 0,
             // It is not shown: a password that was not encoded may end up there.
-            db => db.parse().map_err(|_| {
+            db => database(db).ok_or_else(|| {
                 Error::config(format!(
                     "the database in the URL is not a number: the form is {form}"
                 ))
             })?,
         };
-        let [user, password] =
-            [endpoint.user(), endpoint.password()].map(|part| part.map(str::to_owned));
+        let parts = [endpoint.user(), endpoint.password()].map(|part| part.map(str::to_owned));
+        let [user, password] = whole(parts, "user:password@, or :password@ for the default user")?;
         Ok(Self { user, password, db, secure })
+    }
+
+    /// At a sentinel, by parameters of these names.
+    pub(crate) fn at_sentinel(params: &mut Params, names: [&str; 2], secure: bool) -> Result<Self> {
+        let [user, password] = credentials(params, names)?;
+        Ok(Self { user, password, db: 0, secure })
     }
 
     /// A client of the server at this address. Nothing is sent.
@@ -85,12 +91,35 @@ pub(crate) fn unix_client(base: &str, params: &mut Params) -> Result<redis::Clie
     }
     let db = match params.text("db")? {
         None => 0,
-        Some(db) => {
-            db.parse().map_err(|_| Error::config(format!("db={db:?} is not a database number")))?
-        }
+        Some(db) => database(&db)
+            .ok_or_else(|| Error::config(format!("db={db:?} is not a database number")))?,
     };
-    let (user, password) = (params.text("user")?, params.text("pass")?);
+    let [user, password] = credentials(params, ["user", "pass"])?;
     client(ConnectionAddr::Unix(path.into()), db, user.as_deref(), password.as_deref())
+}
+
+/// The number of a database, which the driver takes with a sign.
+fn database(text: &str) -> Option<i64> {
+    text.parse::<u32>().ok().map(i64::from)
+}
+
+/// The user and the password in parameters of these names.
+fn credentials(params: &mut Params, names: [&str; 2]) -> Result<[Option<String>; 2]> {
+    let [user, password] = names;
+    params.secret(password);
+    let parts = [params.text(user)?, params.text(password)?];
+    whole(parts, &format!("{user}=…&{password}=…, or {password}=… alone for the default user"))
+}
+
+/// Refuses a user without a password, of which the driver would send nothing: the server would take it for the default
+/// user. The user is not shown, since it may be a password that was put in the wrong place.
+fn whole(parts: [Option<String>; 2], form: &str) -> Result<[Option<String>; 2]> {
+    match parts {
+        [Some(_), None] => Err(Error::config(format!(
+            "the URL has a user and no password: write {form}; a user with `nopass` takes any password"
+        ))),
+        parts => Ok(parts),
+    }
 }
 
 fn client(

@@ -104,6 +104,7 @@ impl PostgresTarget {
         }
         let pooler = POOLER.read(params)?.unwrap_or_default();
         // The rest goes to the driver, which decodes it itself.
+        params.secret("password");
         let mut theirs = Vec::new();
         for name in POSTGRES_PARAMETERS {
             if let Some(value) = params.raw(name) {
