@@ -73,6 +73,18 @@ async fn the_documented_rights_are_enough() {
     assert!(!error.to_string().contains("wr0ng"), "{error}");
 }
 
+/// Nodes that are away may come back, and make a quorum without one that refuses the credentials.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_minority_that_is_denied_ends_no_wait_for_the_others() {
+    let masters = Masters::start().await.unwrap();
+    masters.each(0..2, &["CONFIG", "SET", "requirepass", "another"]).await;
+    masters.0[2].kill().unwrap();
+    let kind = async || masters.client("").await.unwrap_err().kind();
+    assert_eq!(kind().await, ErrorKind::Denied);
+    masters.0[1].kill().unwrap();
+    assert_eq!(kind().await, ErrorKind::Unavailable);
+}
+
 /// A right that is taken away while a lock is held is an error. It is not a loss, and the lock does
 /// not seem to be another client's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -252,7 +252,7 @@ impl Admission {
             node.ask(REPORT.call().key(NODE_KEY), LIMIT, |answer| report(&answer)).await
         });
         let mut reports: Vec<_> = (0..self.quorum.len()).map(|_| None).collect();
-        let mut denied = None;
+        let mut hopeless = Vec::new();
         while let Some((number, answer)) = round.next().await {
             let endpoint = self.quorum.node(number).endpoint();
             match answer {
@@ -267,14 +267,22 @@ impl Admission {
                 }
                 Err(error) => {
                     tracing::debug!(target: "distlock", endpoint, %error, "no report");
-                    if matches!(error.kind(), ErrorKind::Denied | ErrorKind::Config) {
-                        denied = Some(error);
+                    let kind = error.kind();
+                    if matches!(
+                        kind,
+                        ErrorKind::Denied | ErrorKind::Config | ErrorKind::Unsupported
+                    ) {
+                        hopeless.push(error);
                     }
                 }
             }
         }
-        match denied {
-            Some(error) if reports.iter().all(Option::is_none) => Err(error),
+        // Those that are only away may come back, and make a quorum.
+        let spare = self.quorum.len() - self.quorum.needed();
+        match hopeless.pop() {
+            Some(error) if hopeless.len() >= spare && reports.iter().all(Option::is_none) => {
+                Err(error)
+            }
             _ => Ok(reports),
         }
     }
