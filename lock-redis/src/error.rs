@@ -31,7 +31,8 @@ pub(crate) fn from_redis(error: RedisError, stage: RequestStage, endpoint: &str)
         }
         _ if runs_no_scripts(&error) => {
             return Error::unsupported(format!(
-                "the Redis server at {endpoint} does not know EVALSHA: it is probably a Sentinel, which keeps no locks. Use redis+sentinel://{endpoint}/GROUP, or give the address of the server itself"
+                "the Redis server at {endpoint} does not know EVALSHA: it is probably a Sentinel, which keeps no locks. Use {}, or give the address of the server itself",
+                sentinel_url(endpoint)
             ))
             .with_source_shown_as(error, "");
         }
@@ -85,6 +86,21 @@ pub(crate) fn lacks_hello(error: &RedisError) -> bool {
 /// A Sentinel answers on a port of its own, and knows few commands.
 fn runs_no_scripts(error: &RedisError) -> bool {
     error.detail().is_some_and(|detail| detail.starts_with("unknown command 'EVALSHA'"))
+}
+
+/// How an endpoint ends that expects TLS.
+pub(crate) const OVER_TLS: &str = " over TLS";
+
+/// The URL of what a sentinel at this endpoint watches.
+fn sentinel_url(endpoint: &str) -> String {
+    let (scheme, address) = match endpoint.strip_suffix(OVER_TLS) {
+        Some(address) => ("rediss+sentinel", address),
+        None => ("redis+sentinel", endpoint),
+    };
+    match address.rsplit_once(':').filter(|(host, _)| host.contains(':')) {
+        Some((host, port)) => format!("{scheme}://[{host}]:{port}/GROUP"),
+        None => format!("{scheme}://{address}/GROUP"),
+    }
 }
 
 /// The server's error code; empty if the server sent none. Before Redis 7 an error that ends a
@@ -245,11 +261,17 @@ mod tests {
             assert_eq!((error.kind(), error.effect()), (ErrorKind::Denied, effect), "{error}");
             assert!(error.to_string().contains("~{<lock_prefix>*"), "{error}");
         }
-        let code = ServerErrorKind::ResponseError;
-        let unknown = server(code, "unknown command 'EVALSHA', with args beginning with: 'x'");
-        let error = from_redis(unknown, RequestStage::Sent, "h:1");
-        assert_eq!(error.kind(), ErrorKind::Unsupported);
-        assert!(error.to_string().contains("Sentinel"), "{error}");
+        for (endpoint, url) in [
+            ("h:1", "redis+sentinel://h:1/GROUP,"),
+            ("::1:7", "redis+sentinel://[::1]:7/GROUP,"),
+            ("h:1 over TLS", "rediss+sentinel://h:1/GROUP,"),
+        ] {
+            let unknown = "unknown command 'EVALSHA', with args beginning with: 'x'";
+            let unknown = server(ServerErrorKind::ResponseError, unknown);
+            let error = from_redis(unknown, RequestStage::Sent, endpoint);
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            assert!(error.to_string().contains(url), "{error}");
+        }
     }
 
     #[test]
@@ -275,6 +297,7 @@ mod tests {
         for said in [
             "-READONLY You can't write against a read only replica.",
             "-OOM command not allowed when used memory > 'maxmemory'.",
+            "-NOREPLICAS Not enough good replicas to write.",
             "-MISCONF Redis is configured to save RDB snapshots, but it is currently not able to persist on disk. Commands that may modify the data set are disabled",
         ] {
             let wrapped = server(ServerErrorKind::ResponseError, &format!("{PLACE}{said}"));
@@ -298,7 +321,6 @@ mod tests {
         }
     }
 
-            "-NOREPLICAS Not enough good replicas to write.",
     #[test]
     fn what_passes_may_be_tried_again() {
         for (refused, kind) in [

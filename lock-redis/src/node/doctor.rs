@@ -113,10 +113,15 @@ impl Node {
             answer => answer?,
         };
         let answered = SystemTime::now();
-        let reply = ReplyReader::new("TIME", &answer)?;
-        let since = Duration::from_secs(reply.count(0)?) + Duration::from_micros(reply.count(1)?);
-        Ok(clock_finding(at, SystemTime::UNIX_EPOCH + since, (sent, answered)))
+        Ok(clock_finding(at, clock_in(&answer)?, (sent, answered)))
     }
+}
+
+/// What a server answers to `TIME`.
+fn clock_in(answer: &Value) -> Result<SystemTime> {
+    let reply = ReplyReader::new("TIME", answer)?;
+    let since = Duration::from_secs(reply.count(0)?) + Duration::from_micros(reply.count(1)?);
+    SystemTime::UNIX_EPOCH.checked_add(since).ok_or_else(|| reply.wrong())
 }
 
 fn common(info: &Info<'_>, at: &str) -> Vec<Finding> {
@@ -175,6 +180,14 @@ fn is_open_to_scripts(version: &str) -> bool {
 mod tests {
     use super::*;
     use lock_core::Severity;
+
+    #[test]
+    fn no_time_is_too_late_to_be_read() {
+        let clock = |parts: [i64; 2]| clock_in(&Value::Array(parts.map(Value::Int).into()));
+        let second = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
+        assert_eq!(clock([0, 1_000_000]).unwrap(), second);
+        assert_eq!(clock([i64::MAX, 1_000_000]).unwrap_err().kind(), ErrorKind::Store);
+    }
 
     fn severities(info: &str) -> Vec<(Severity, String)> {
         let info = Value::BulkString(info.replace('\n', "\r\n").into_bytes());

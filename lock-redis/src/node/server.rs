@@ -22,7 +22,7 @@ use super::group::ServerAddress;
 use super::reply::{ReplyReader, names_another_process, process_in};
 use super::script::ScriptCall;
 use super::server_health::{Listener, ServerHealth};
-use crate::error::{RequestStage, from_redis};
+use crate::error::{OVER_TLS, RequestStage, from_redis};
 use crate::names::{Keys, escape_glob};
 
 pub(crate) const CONNECT_TIMEOUT: Parameter<Between> = Parameter {
@@ -78,7 +78,7 @@ impl Node {
     ) -> Result<Arc<Self>> {
         let endpoint = match address.is_secure() {
             // Plain text to a port of TLS, and the reverse, fail in silence.
-            true => format!("{} over TLS", address.endpoint()),
+            true => format!("{}{OVER_TLS}", address.endpoint()),
             false => address.endpoint(),
         };
         let server = format!("the Redis server at {endpoint}");

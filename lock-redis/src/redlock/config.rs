@@ -283,7 +283,7 @@ impl RedlockConfig {
     }
 
     /// The range of the random wait after a try in which no client got a quorum; 1 to 8 ms by
-    /// default.
+    /// default, and 60 s at most.
     #[must_use]
     pub fn retry_delay(mut self, shortest: Duration, longest: Duration) -> Self {
         self.retry_delay = (shortest, longest);
@@ -371,6 +371,12 @@ impl RedlockConfig {
                 self.retry_delay.0, self.retry_delay.1
             )));
         }
+        if self.retry_delay.1 > LONGEST_TIMEOUT {
+            return Err(Error::config(format!(
+                "the longest retry delay is {:?}: it must be at most {LONGEST_TIMEOUT:?}",
+                self.retry_delay.1
+            )));
+        }
         if self.name.as_deref().is_some_and(|name| name.is_empty() || name.len() > 200) {
             return Err(Error::config("lock_quorum_name must have 1 to 200 bytes"));
         }
@@ -452,19 +458,30 @@ mod tests {
             ("redlock://a,b", "quorum of 2 nodes"),
             ("redlock://a,b,a:6379", "named twice"),
             ("redlock://a,,c", "empty host"),
+            ("redlock://u@a,b,c", "a user and no password: write user:password@"),
             ("redlock://a,b,c?lock_max_tl=1s", "lock_max_ttl"),
             ("redlock://a,b,c?lock_max_ttl=1ms", "lock_max_ttl is 1ms"),
             ("redlock://a,b,c?lock_drift=x", "not a number"),
             ("redlock://a,b,c?lock_drift=0.5", "less than 0.5"),
             ("redlock://a,b,c?lock_bootstrap=soon", "none of wait, now"),
             ("redlock://a,b,c?lock_recover=never", "none of auto, manual"),
-            ("redlock://u@a,b,c", "a user and no password: write user:password@"),
             ("redis://a,b,c", "begins with redlock"),
         ] {
             let error = RedlockConfig::from_url(url).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Config, "{url}");
             assert!(error.to_string().contains(part), "{url}: {error}");
         }
+    }
+
+    #[test]
+    fn no_retry_delay_is_beyond_all_bounds() {
+        let checked = |shortest, longest| {
+            let config = RedlockConfig::from_url("redlock://a,b,c").unwrap();
+            config.retry_delay(shortest, longest).check().map_err(|error| error.to_string())
+        };
+        assert_eq!(checked(Duration::ZERO, LONGEST_TIMEOUT), Ok(()));
+        assert!(checked(Duration::ZERO, Duration::MAX).unwrap_err().contains("at most 60s"));
+        assert!(checked(LONGEST_TIMEOUT, Duration::ZERO).unwrap_err().contains("longer than"));
     }
 
     #[cfg(not(feature = "tls"))]
