@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{ErrorKind, IsTerminal, Write as _};
 use std::os::fd::AsFd;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use comfy_table::{ContentArrangement, Table};
 use serde_json::{Value, json};
@@ -72,9 +72,11 @@ pub(crate) fn stopwatch(duration: Duration) -> String {
     format!("{:02}:{:02}", seconds / 60, seconds % 60)
 }
 
-/// RFC 3339 in UTC with milliseconds.
+/// RFC 3339 in UTC with milliseconds, which has years of four digits. What other programs have written may end later:
+/// that is shown as the last moment that there is.
 pub(crate) fn rfc3339(time: SystemTime) -> String {
-    humantime::format_rfc3339_millis(time).to_string()
+    let last = UNIX_EPOCH + Duration::from_millis(253_402_300_799_999);
+    humantime::format_rfc3339_millis(time.clamp(UNIX_EPOCH, last)).to_string()
 }
 
 /// Whole milliseconds.
@@ -262,6 +264,19 @@ mod tests {
             (3_250, "3.2s"),
             (59_900, "59s"),
             (192_000, "3m12s"),
+    #[test]
+    fn each_time_can_be_written() {
+        let second = Duration::from_secs(1);
+        let far = UNIX_EPOCH + Duration::from_micros(i64::MAX.unsigned_abs());
+        for (time, text) in [
+            (UNIX_EPOCH - second, "1970-01-01T00:00:00.000Z"),
+            (UNIX_EPOCH + second, "1970-01-01T00:00:01.000Z"),
+            (far, "9999-12-31T23:59:59.999Z"),
+        ] {
+            assert_eq!(rfc3339(time), text);
+        }
+    }
+
             (7_500_000, "2h05m"),
             (190_000_000, "2d04h"),
         ] {

@@ -1,6 +1,7 @@
 //! `status`, `list` and `release`.
 
 use crate::bench::{Bench, SOON, finish};
+use crate::watch::Watching;
 use serde_json::Value;
 
 #[test]
@@ -90,6 +91,26 @@ fn release_needs_force_and_a_yes() {
     finish(holder, SOON).is(79);
     let free = bench.done(["release", "a", "--force", "--yes"]);
     assert_eq!((free.code, free.stdout.contains("free")), (Some(0), true), "{free:?}");
+}
+
+/// Another program has written it, and it never ends.
+#[test]
+fn a_lock_without_an_end_is_shown_and_released() {
+    let bench = Bench::new();
+    bench.done(["run", "a", "--", "true"]).is(0);
+    drop(bench.execute("UPDATE distlock SET owner = 'worker-7', expires = 9223372036854775807"));
+    for json in [&[][..], &["--json"]] {
+        let done = |args: &[&str]| bench.done([args, json].concat());
+        done(&["status", "a"]).is(0);
+        done(&["list"]).is(0);
+        bench.done([&["run", "a", "-n"], json, &["--", "true"]].concat()).is(75);
+    }
+    assert_eq!(bench.status("a")["holder"]["expires_at"], "9999-12-31T23:59:59.999Z");
+    bench.done(["run", "a", "--wait", "500ms", "--", "true"]).is(75);
+    let mut watching = Watching::start(&bench, &["a"]);
+    assert_eq!(watching.next()["event"], "first");
+    bench.done(["release", "a", "--force", "--yes", "--json"]).is(0);
+    assert_eq!(watching.next()["event"], "freed");
 }
 
 #[test]
