@@ -269,7 +269,7 @@ pub(crate) struct RunArgs {
     pub(crate) max_hold: Option<Duration>,
     /// Keep the lock at least this long, even if the command ends sooner, so that a machine whose
     /// clock is behind does not run the job again. A signal ends this wait, and leaves the lock to its
-    /// --ttl
+    /// --ttl; after INT, QUIT or TERM to the running command there is no wait
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) min_hold: Option<Duration>,
     /// Keep others away this long after the lock was lost because it could not be renewed: for requests

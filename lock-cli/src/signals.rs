@@ -12,6 +12,10 @@ use crate::exit::ExitError;
 pub(crate) const FORWARDED: [Signal; 6] =
     [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2];
 
+/// Those that ask not only the command to end, but also what would come after it. The others often ask it for
+/// something else.
+pub(crate) const STOPPING: [Signal; 3] = [Signal::INT, Signal::QUIT, Signal::TERM];
+
 const NAMES: [(&str, Signal); 15] = [
     ("HUP", Signal::HUP),
     ("INT", Signal::INT),

@@ -26,7 +26,7 @@ use crate::args::{OnLost, RunArgs};
 use crate::exit::{ExitError, code};
 use crate::output::reporter::Reporter;
 use crate::output::{millis, quoted, rfc3339, short};
-use crate::signals::Signals;
+use crate::signals::{STOPPING, Signals};
 use crate::store::OpenStore;
 
 /// The part of [`ENDING`] reserved for closing the store.
@@ -134,7 +134,7 @@ async fn watch(
     policy: Policy,
     session: &mut StoreSession,
 ) -> (HoldEnd, Option<StopReason>) {
-    let StoreSession { store, signals, reporter, .. } = session;
+    let StoreSession { store, signals, reporter, is_stopping, .. } = session;
     let clock = store.locks.clock();
     let mut renewals = store.renewals.news();
     let (mut machine, first) =
@@ -144,7 +144,10 @@ async fn watch(
         let event = tokio::select! {
             biased;
             report = supervised.report() => report.map_or(HoldEvent::Silence, HoldEvent::Report),
-            signal = signals.next() => HoldEvent::Signal(signal.as_raw()),
+            signal = signals.next() => {
+                *is_stopping |= STOPPING.contains(&signal);
+                HoldEvent::Signal(signal.as_raw())
+            }
             failure = renewals.next() => {
                 report_renewals(failure, held.valid_until().since(clock.now()), reporter);
                 continue;
@@ -240,8 +243,8 @@ fn in_lines(
 }
 
 /// Releases the locks in reverse, and waits for the answers for as long as the end may take; before that for
-/// --min-hold, if they are kept. Returns a reason, and the name of its lock, if it turns out that one had
-/// already been taken away, or was lost while it was kept.
+/// --min-hold, if they are kept, unless a signal asks or has asked for the end. Returns a reason, and the name of
+/// its lock, if it turns out that one had already been taken away, or was lost while it was kept.
 async fn release(
     held: HeldLocks,
     kept_until: Option<ClockInstant>,
@@ -251,12 +254,12 @@ async fn release(
         Some(end) => (true, end + (ENDING - CLOSING)),
         None => (false, session.end_by().minus(CLOSING)),
     };
-    if let Some(end) = kept_until {
+    if let Some(end) = kept_until.filter(|_| !session.is_stopping) {
         let left = end.since(session.clock().now());
         let text = format!("holding {} for {} more", session.reporter.name(), short(left));
         session.reporter.detail("holding", json!({ "left_ms": millis(left) }), &text);
     }
-    let StoreSession { store, signals, reporter, is_left, .. } = session;
+    let StoreSession { store, signals, reporter, is_stopping, is_left, .. } = session;
     let clock = store.locks.clock();
     let (all, ttl) = (reporter, held.ttl());
     let mut taken_away = None;
@@ -266,7 +269,7 @@ async fn release(
             biased;
             released = guard.release() => released,
             // The lock must outlast us, so it is not released: that would let another machine run the command.
-            _ = signals.next(), if is_kept => {
+            () = async { if !*is_stopping { signals.next().await; } }, if is_kept => {
                 *is_left = true;
                 let text = format!("{}: a signal has ended the wait for --min-hold; it is left to its ttl, {}", all.name(), short(ttl));
                 all.note("left", json!({ "ttl_ms": millis(ttl) }), &text);

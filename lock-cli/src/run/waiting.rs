@@ -66,6 +66,8 @@ pub(crate) struct StoreSession {
     pub(crate) reporter: Reporter,
     /// When the program has to have ended, once all that is left is to tell the store.
     end_by: Option<ClockInstant>,
+    /// A signal came while the command ran that asks for the end (see [`STOPPING`](crate::signals::STOPPING)).
+    pub(super) is_stopping: bool,
     /// Some locks are left to their ttl, so the store is not told that we leave.
     pub(super) is_left: bool,
 }
@@ -91,7 +93,8 @@ impl StoreSession {
             signal = signals.next() => return Err(interrupted(signal)),
             store = opening => store?,
         };
-        Ok(Self { store, give_up_at, signals, reporter, end_by: None, is_left: false })
+        let (is_stopping, is_left) = (false, false);
+        Ok(Self { store, give_up_at, signals, reporter, end_by: None, is_stopping, is_left })
     }
 
     /// By when the program has to end, which begins with the first call.

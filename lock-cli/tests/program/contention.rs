@@ -163,6 +163,22 @@ fn a_lock_can_be_kept_for_longer_than_the_command() {
     let done = finish(run, SOON).is(4).saying(["\"holding\"", "\"left\""]);
     assert!(!done.stderr.contains("\"released\""), "{done:?}");
     assert_eq!(bench.held(), ["signalled"]);
+    // So does one that the command has got before.
+    for (name, signal) in [("term", Signal::TERM), ("int", Signal::INT), ("quit", Signal::QUIT)] {
+        let script = format!("echo >{name}; exec sleep 60");
+        let run = bench.hold(name, &["--min-hold", "30s", "--json"], &script);
+        bench.line(name);
+        send(id(&run), signal);
+        let done = finish(run, SOON).is(128 + signal.as_raw()).saying(["\"left\""]);
+        assert!(!done.stderr.contains("\"holding\""), "{done:?}");
+        assert!(bench.is_held(name));
+    }
+    // One that may ask the command for something else does not.
+    let script = "trap 'exit 4' HUP; echo >hup; while :; do sleep 0.02; done";
+    let run = bench.hold("hup", &["--min-hold", "2s", "--json"], script);
+    bench.line("hup");
+    send(id(&run), Signal::HUP);
+    finish(run, SOON).is(4).saying(["\"holding\"", "\"released\""]);
     // Taken away meanwhile: another machine may now run the job again.
     let run = bench.hold("a", &["--min-hold", "30s", "--ttl", "900ms"], "echo >over; exit 4");
     bench.line("over");
