@@ -56,14 +56,14 @@ async fn follow(
             let object = whole::json(&found, store.locks.backend_name(), story.permits);
             let change = story.look(found, clock.now());
             if let Some(change) = change.filter(|_| !on_terminal)
-                && !output::line(event(story, object, change))?
+                && !output::line(event(story, object, change)).await?
             {
                 return Ok(());
             }
         }
         if on_terminal {
             let text = picture(&stories, trouble.as_deref());
-            if !output::redraw(&text, &mut drawn)? {
+            if !output::redraw(&text, &mut drawn).await? {
                 return Ok(());
             }
         } else if let Some(trouble) = trouble {

@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use comfy_table::{ContentArrangement, Table};
 use serde_json::{Value, json};
+use tokio::task::spawn_blocking;
 
 use crate::exit::ExitError;
 
@@ -156,20 +157,20 @@ pub(crate) fn failure(failure: &ExitError, as_json: bool) {
 }
 
 /// An event as one line of JSON on standard output. False if nobody reads it any more.
-pub(crate) fn line(mut event: Value) -> Result<bool, ExitError> {
+pub(crate) async fn line(mut event: Value) -> Result<bool, ExitError> {
     event["schema"] = json!(1);
     event["time"] = json!(rfc3339(SystemTime::now()));
-    page(format!("{}\n", json_line(&event)).as_bytes())
+    page_beside(format!("{}\n", json_line(&event))).await
 }
 
 /// Draws `text` on a terminal in the place of the `drawn` lines of the last time. False if it is
 /// gone.
-pub(crate) fn redraw(text: &str, drawn: &mut usize) -> Result<bool, ExitError> {
+pub(crate) async fn redraw(text: &str, drawn: &mut usize) -> Result<bool, ExitError> {
     let up = if *drawn > 0 { format!("\x1b[{drawn}F") } else { String::new() };
     *drawn = text.lines().count();
     // Each line is cleared to its end, and what is below the last one, too.
     let lines: String = text.lines().map(|line| format!("{line}\x1b[K\n")).collect();
-    page(format!("{up}{lines}\x1b[J").as_bytes())
+    page_beside(format!("{up}{lines}\x1b[J")).await
 }
 
 pub(crate) fn is_terminal() -> bool {
@@ -183,6 +184,12 @@ pub(crate) fn page(text: &[u8]) -> Result<bool, ExitError> {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(ExitError::internal(format!("cannot write to standard output: {error}"))),
     }
+}
+
+/// The same beside the task, which awaits signals: a reader that does not read would keep it from them.
+async fn page_beside(text: String) -> Result<bool, ExitError> {
+    let written = spawn_blocking(move || page(text.as_bytes())).await;
+    written.unwrap_or_else(|error| Err(ExitError::internal(format!("cannot write: {error}"))))
 }
 
 /// All of `bytes` on standard output.
@@ -258,13 +265,6 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_short() {
-        for (ms, text) in [
-            (40, "40ms"),
-            (3_250, "3.2s"),
-            (59_900, "59s"),
-            (192_000, "3m12s"),
-    #[test]
     fn each_time_can_be_written() {
         let second = Duration::from_secs(1);
         let far = UNIX_EPOCH + Duration::from_micros(i64::MAX.unsigned_abs());
@@ -277,6 +277,13 @@ mod tests {
         }
     }
 
+    #[test]
+    fn durations_are_short() {
+        for (ms, text) in [
+            (40, "40ms"),
+            (3_250, "3.2s"),
+            (59_900, "59s"),
+            (192_000, "3m12s"),
             (7_500_000, "2h05m"),
             (190_000_000, "2d04h"),
         ] {

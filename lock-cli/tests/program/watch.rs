@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::bench::{Bench, Running, SOON, finish, id, pause, send};
+use crate::bench::{Bench, Running, SOON, finish, id, pause, send, until};
 use crate::terminal::Terminal;
+use rustix::io::ioctl_fionread;
 use rustix::process::Signal;
 
 /// `watch` with its output in a pipe.
@@ -63,6 +64,26 @@ fn each_change_is_a_line() {
     send(id(&watching.program), Signal::TERM);
     let done = finish(watching.program, SOON).is(143);
     assert_eq!(done.stderr, "");
+}
+
+#[test]
+fn a_signal_ends_it_although_nobody_reads() {
+    let bench = Bench::new();
+    // More than a pipe has room for.
+    let names: Vec<_> = (100..300).map(|number| format!("{number}{}", "x".repeat(500))).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut program = bench.distlock([&["watch"][..], &names].concat()).spawn().unwrap();
+        let pipe = program.stdout.take().unwrap();
+        let mut before = 0;
+        until("the pipe is full", SOON, || {
+            pause(Duration::from_millis(300));
+            let now = ioctl_fionread(&pipe).unwrap();
+            std::mem::replace(&mut before, now) == now && now > 0
+        });
+        send(id(&program), signal);
+        finish(program, SOON).is(128 + signal.as_raw());
+    }
 }
 
 #[test]
