@@ -60,9 +60,14 @@ async fn detached(
     let line = format!("{}\n", output::rendered(want.store.json, object, &text));
     if let Err(error) = output::stdout(line.as_bytes()) {
         // The lease reached no one, so no one could release the lock.
-        let _ = lock.release(token).await;
+        let hint = match lock.release(token).await {
+            Ok(_) => "the lock was released".to_owned(),
+            Err(error) => {
+                format!("the lock was not released ({error}): others wait until its lease ends")
+            }
+        };
         let message = format!("cannot write the lease to standard output: {error}");
-        return Err(ExitError::internal(message).with_hint("the lock was released"));
+        return Err(ExitError::internal(message).with_hint(hint));
     }
     Ok(0)
 }

@@ -4,10 +4,11 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::bench::{Bench, Done, SOON, finish, id, now, pause, send};
+use crate::bench::{Bench, Done, SOON, finish, id, now, pause, send, until};
 
 /// Takes the lock `a`, and returns its lease.
 fn acquired(bench: &Bench, options: &[&str]) -> String {
@@ -123,6 +124,21 @@ fn acquire_waits_as_run_does() {
 fn a_lease_that_nobody_has_got_is_released() {
     let bench = Bench::new();
     let done = shell(&bench, "distlock acquire a >/dev/full || echo $?").is(0).printing("70\n");
-    done.saying(["cannot write the lease", "released"]);
+    done.saying(["cannot write the lease", "the lock was released"]);
     assert!(bench.held().is_empty());
+    // If the store can be told.
+    let (reader, mut pipe) = std::io::pipe().unwrap();
+    let flags = fcntl_getfl(&pipe).unwrap();
+    fcntl_setfl(&pipe, flags | OFlags::NONBLOCK).unwrap();
+    while pipe.write(b"x").is_ok() {}
+    fcntl_setfl(&pipe, flags).unwrap();
+    let acquire = bench.distlock(["acquire", "a"]).stdout(pipe).spawn().unwrap();
+    until("it has the lock", SOON, || bench.is_held("a"));
+    pause(Duration::from_millis(500));
+    let frozen = bench.freeze();
+    drop(reader);
+    finish(acquire, 2 * SOON)
+        .is(70)
+        .saying(["cannot write the lease", "the lock was not released ("]);
+    drop(frozen);
 }
