@@ -286,7 +286,8 @@ pub(crate) struct RunArgs {
     /// What to do with the command when the lock is lost: another copy may already be running
     #[arg(long, value_enum, value_name = "WHAT", default_value = "term")]
     pub(crate) on_lost: OnLost,
-    /// Let the command inherit $DISTLOCK_STORE even if it has a password, and $DISTLOCK_LEASE
+    /// Let the command inherit the store that --store or --store-file names, $DISTLOCK_STORE even if it
+    /// may have a password, and $DISTLOCK_LEASE
     #[arg(long)]
     pub(crate) pass_store: bool,
     /// Whether a second name comes after `-c LINE`, where `sh` has arguments.

@@ -18,17 +18,21 @@ const WITHHELD: &str = "DISTLOCK_STORE_WITHHELD";
 /// More than any URL has, in bytes.
 const LONGEST: u64 = 1 << 16;
 
-/// What `command` must not inherit with the environment: the store's URL, if it may have a password. One that an
-/// option names is nowhere in the environment.
+/// What `command` must not inherit with the environment: the store's URL, if it may have a password, and any other
+/// store than that of an option.
 pub(crate) fn withhold(args: &StoreArgs, command: &mut tokio::process::Command) {
-    let given = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    let url = given(VARIABLE).unwrap_or_default();
-    // A user and a password stand before an '@', and one that a path has does no harm here.
-    if url.as_encoded_bytes().contains(&b'@') {
+    let url = std::env::var_os(VARIABLE).unwrap_or_default();
+    if is_option(args) {
+        command.env_remove(VARIABLE).env_remove(FILE_VARIABLE).env(WITHHELD, "1");
+    } else if may_have_password(&url.to_string_lossy()) {
         command.env_remove(VARIABLE).env(WITHHELD, "1");
-    } else if is_option(args) && url.is_empty() && given(FILE_VARIABLE).is_none() {
-        command.env(WITHHELD, "1");
     }
+}
+
+/// A password stands before an '@', or in a parameter such as `password`, `pass` or `lock_sentinel_password`. A path
+/// with these letters does no harm here.
+fn may_have_password(url: &str) -> bool {
+    url.contains('@') || url.to_ascii_lowercase().contains("pass")
 }
 
 /// Lets `command` inherit the store, also if an option names it.
@@ -73,7 +77,7 @@ pub(crate) fn choose(
             read(file, format!("${FILE_VARIABLE}, {}", file.display()))
         }
         (None, None) if given(WITHHELD).is_some() => Err(ExitError::config(
-            "no store is given: `distlock run` has not passed its own on to its command",
+            "no store is given, and `distlock run` did not pass its own store to this command",
         )
         .with_hint(format!(
             "start `distlock run` with --pass-store, or put the URL into a file and name it in ${FILE_VARIABLE}"
@@ -222,6 +226,19 @@ mod tests {
         assert!(error.hint.unwrap().contains("--pass-store"));
         let set = [(WITHHELD, "1"), (VARIABLE, "memory://b")];
         assert_eq!(choose(&options(None, None), environment(&set)).unwrap().0, "memory://b");
+    }
+
+    #[test]
+    fn a_password_can_stand_in_several_places() {
+        for url in [
+            "redis://:x@host",
+            "redis+unix:///run/redis.sock?user=u&pass=x",
+            "redis+sentinel://s1/orders?lock_sentinel_password=x",
+            "postgres://db/app?user=u&PassWord=x",
+        ] {
+            assert!(may_have_password(url), "{url}");
+        }
+        assert!(!may_have_password("postgres://db/app?user=u&lock_table=locks"));
     }
 
     #[test]

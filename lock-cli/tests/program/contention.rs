@@ -305,16 +305,9 @@ fn a_second_signal_ends_the_clean_up_too() {
     holder.stop();
 }
 
-/// A URL of this store that has an `@`, as one with a password has.
-fn with_password(bench: &Bench) -> String {
-    std::fs::create_dir(bench.path("a@b")).expect("a folder");
-    format!("sqlite://{}", bench.path("a%40b/locks.db").display()).replace("%40", "@")
-}
-
 #[test]
 fn the_command_does_not_inherit_a_password_or_a_lease() {
     let bench = Bench::new();
-    let secret = with_password(&bench);
     let file = bench.path("url");
     std::fs::write(&file, format!("{}\n", bench.url())).unwrap();
     let script = "env | grep -c -e '^DISTLOCK_STORE=' -e '^DISTLOCK_LEASE='; distlock list";
@@ -328,13 +321,18 @@ fn the_command_does_not_inherit_a_password_or_a_lease() {
         };
         finish(command.spawn().unwrap(), SOON)
     };
-    // What the command cannot see does not become the default store.
-    run(Some(&secret), &[])
-        .is(78)
-        .printing("0\n")
-        .saying(["not passed its own on", "--pass-store"]);
-    let shown = run(Some(&secret), &["--pass-store"]).is(0).stdout;
-    assert!(shown.starts_with("2\n") && shown.contains("\na "), "{shown}");
+    // A URL that has what one with a password has: an `@`, or the word of a parameter.
+    for folder in ["a@b", "&PassWord=x"] {
+        std::fs::create_dir(bench.path(folder)).unwrap();
+        let secret = format!("sqlite://{}/locks.db", bench.path(folder).display());
+        // What the command cannot see does not become the default store.
+        run(Some(&secret), &[])
+            .is(78)
+            .printing("0\n")
+            .saying(["did not pass its own store", "--pass-store"]);
+        let shown = run(Some(&secret), &["--pass-store"]).is(0).stdout;
+        assert!(shown.starts_with("2\n") && shown.contains("\na "), "{shown}");
+    }
     // Where there is no password, or only a file's name, the command has the store.
     for url in [Some(bench.url()), None] {
         let shown = run(url.as_deref(), &[]).is(0).stdout;
@@ -343,22 +341,30 @@ fn the_command_does_not_inherit_a_password_or_a_lease() {
     }
 }
 
+/// Nor has it another one that a variable names.
 #[test]
 fn the_command_has_the_store_of_an_option_only_if_it_is_passed_on() {
     let bench = Bench::new();
-    let file = bench.path("url");
+    let (file, other) = (bench.path("url"), format!("sqlite://{}", bench.path("other").display()));
     std::fs::write(&file, format!("{}\n", bench.url())).unwrap();
+    std::fs::write(bench.path("other-url"), &other).unwrap();
     let (url, file) =
         (format!("--store={}", bench.url()), format!("--store-file={}", file.display()));
+    let variables =
+        [("DISTLOCK_STORE", ""), ("DISTLOCK_STORE", &*other), ("DISTLOCK_STORE_FILE", "other-url")];
     for option in [&url, &file] {
-        let run = |options: &[&str]| {
-            let args = [&["run", "a", option][..], options, &["--", "distlock", "list"]].concat();
-            let mut command = bench.distlock(args);
-            finish(command.env_remove("DISTLOCK_STORE").spawn().unwrap(), SOON)
-        };
-        run(&[]).is(78).saying(["not passed its own on", "--pass-store"]);
-        let shown = run(&["--pass-store"]).is(0).stdout;
-        assert!(shown.contains("\na "), "{shown}");
+        for (name, value) in variables {
+            let run = |options: &[&str]| {
+                let args =
+                    [&["run", "a", option][..], options, &["--", "distlock", "list"]].concat();
+                let mut command = bench.distlock(args);
+                command.env_remove("DISTLOCK_STORE").env(name, value);
+                finish(command.spawn().unwrap(), SOON)
+            };
+            run(&[]).is(78).saying(["did not pass its own store", "--pass-store"]);
+            let shown = run(&["--pass-store"]).is(0).stdout;
+            assert!(shown.contains("\na "), "{name}={value}: {shown}");
+        }
     }
 }
 
@@ -368,7 +374,7 @@ fn the_store_can_come_from_a_file() {
     let file = bench.path("url");
     std::fs::write(&file, format!("{}\n", bench.url())).unwrap();
     let option = format!("--store-file={}", file.display());
-    bench.done(["run", "a", &option, "--", "distlock", "status", "a", "-q"]).is(0);
+    bench.done(["run", "a", &option, "--pass-store", "--", "distlock", "status", "a", "-q"]).is(0);
     std::fs::write(&file, "redis://:secret@[\n").unwrap();
     let done = bench.done(["list", &option]).is(78).saying(["--store-file"]);
     assert!(!done.stderr.contains("secret"), "{done:?}");
