@@ -248,8 +248,8 @@ impl WantArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// The name of the lock: 1 to 512 bytes without control characters. With several names, the
-    /// command runs once all the locks are held
+    /// The name of the lock: 1 to 512 bytes without control characters, or 506 with --permits, --read or
+    /// --write. With several names, the command runs once all the locks are held
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,
     #[command(flatten)]
