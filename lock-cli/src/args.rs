@@ -218,8 +218,8 @@ pub(crate) struct WantArgs {
     #[arg(short = 'E', long, value_name = "CODE")]
     pub(crate) conflict_exit_code: Option<u8>,
     /// Exit with another code for a failure of distlock itself, such as unavailable=200. WHAT is not-acquired (75),
-    /// unavailable (69), denied (69), config (78), internal (70) or lost (79). For a command that exits with these
-    /// codes, too
+    /// unavailable (69), denied (69), config (78), internal (70) or lost (79). Useful if your command itself exits
+    /// with one of these codes
     #[arg(long, value_name = "WHAT=CODE", value_parser = MovedCode::parse)]
     pub(crate) exit_code: Vec<MovedCode>,
     /// Append what happens to this file, as lines of JSON. It may be a pipe, or /dev/fd/3. Standard error remains
@@ -342,7 +342,7 @@ pub(crate) struct ReleaseArgs {
     /// or with readers and a writer, all holds end, and each is reported
     #[arg(long, conflicts_with = "lease")]
     pub(crate) force: bool,
-    /// Do so only if this owner holds the lock, or the part of it: the id that `status` shows, or the start of it
+    /// Release only what this owner holds. ID is the 8 digits that `status` shows, or more of the owner id
     #[arg(long, value_name = "ID", value_parser = owner, requires = "force")]
     pub(crate) owner: Option<String>,
     /// Release only the permit with this number
@@ -403,7 +403,7 @@ pub(crate) struct ConformanceArgs {
     /// The format of the report on standard output. --json means --report json
     #[arg(long, value_enum, default_value = "text", conflicts_with = "json")]
     pub(crate) report: ReportForm,
-    /// How many cases to run at a time; they spend most of it asleep
+    /// How many cases to run at a time; cases spend most of their time asleep
     #[arg(long, default_value = "8", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) jobs: u16,
 }

@@ -94,7 +94,7 @@ fn ask_for_all(args: &ReleaseArgs, victims: &[&WholeHold]) -> Result<(), ExitErr
                     "Its command is not stopped at once; two commands may run at the same time. Release it?"
                 }
                 None => {
-                    "distlock has not written it: is it a lock? What is there is deleted. Release it?"
+                    "distlock did not write this record, so it may not be a lock. Releasing it deletes the record. Continue?"
                 }
             },
         ),
@@ -122,8 +122,8 @@ fn what(args: &ReleaseArgs, hold: &WholeHold) -> String {
     let name = quoted(&args.lease.name);
     match hold.held_as {
         HeldAs::Permit(slot) => format!("permit {slot} of {name}"),
-        HeldAs::Reader => format!("a read of {name}"),
-        HeldAs::Writer => format!("the write of {name}"),
+        HeldAs::Reader => format!("a read lock on {name}"),
+        HeldAs::Writer => format!("the write lock on {name}"),
         _ => name,
     }
 }

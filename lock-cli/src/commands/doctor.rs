@@ -130,13 +130,21 @@ fn promises(store: &OpenStore) -> Vec<Finding> {
         None => format!("the TTL can be {least} or more"),
     };
     let mut findings = vec![Finding::info(ttl)];
-    let features = [Feature::Fair, Feature::Push, Feature::DurableFences, Feature::Detach];
-    let events = [DataLoss::Restart, DataLoss::Failover, DataLoss::Eviction];
-    let all = features.into_iter().chain(events.map(Feature::Survives));
-    findings.extend(all.map(|feature| {
-        // Whatever the settings of this server, which may do better.
-        let has = if can.has(feature) { "it has" } else { "a store of its kind does not promise" };
-        Finding::info(format!("{has} {feature}"))
+    let features = [
+        (Feature::Fair, "serve", "waiters in order of arrival"),
+        (Feature::Push, "wake", "its waiters"),
+        (Feature::DurableFences, "keep", "fencing tokens rising after a crash"),
+        (Feature::Detach, "let", "another process take over a lock"),
+        (Feature::Survives(DataLoss::Restart), "keep", "its locks through a restart"),
+        (Feature::Survives(DataLoss::Failover), "keep", "its locks through a failover"),
+        (Feature::Survives(DataLoss::Eviction), "keep", "its locks when memory is short"),
+    ];
+    findings.extend(features.map(|(feature, does, what)| {
+        Finding::info(match can.has(feature) {
+            true => format!("it {does}s {what}"),
+            // Whatever the settings of this server, which may do better.
+            false => format!("a store of this kind does not promise to {does} {what}"),
+        })
     }));
     findings
 }

@@ -21,7 +21,7 @@ pub(crate) async fn watch(
     every: Duration,
 ) -> Result<u8, ExitError> {
     if every < Duration::from_millis(50) {
-        return Err(ExitError::usage("--every is too short: ask the store every 50ms at most"));
+        return Err(ExitError::usage("--every is too short: the minimum is 50ms"));
     }
     let on_terminal = !store.json && output::is_terminal();
     OpenStore::with_until_signal(&store, async |opened| {

@@ -53,7 +53,7 @@ fn check(args: &RunArgs) -> Result<(), ExitError> {
     held_locks::check(&args.names)?;
     if args.name_after_line {
         return Err(ExitError::usage(
-            "a second NAME after -c would be a second lock, and no argument of LINE",
+            "a NAME after -c LINE is taken as another lock, not as an argument of LINE",
         )
         .with_hint("put the names before -c, and what LINE needs into LINE"));
     }

@@ -101,7 +101,7 @@ fn wrong_usage_is_64() {
     forgotten.saying(["tip: the command comes after `--`: distlock run NAME -- COMMAND"]);
     // As `sh -c LINE ARGUMENT` has it: here it would be a lock.
     for args in [["a", "-c", "echo ran", "b"], ["-c", "echo ran", "a", "b"]] {
-        refused(bench.done([&["run"], &args[..]].concat()), 64, "second lock");
+        refused(bench.done([&["run"], &args[..]].concat()), 64, "another lock");
     }
     for args in [&["a", "b", "-c", "echo ran"][..], &["-c", "echo ran", "a"]] {
         bench.done([&["run"], args].concat()).is(0).printing("ran\n");

@@ -228,9 +228,10 @@ fn a_forced_release_ends_readers_and_the_writer() {
         bench.status("prices")["holders"].as_array().unwrap().len() == 2
     });
     let done = bench.done(["release", "prices", "--force", "--yes"]).is(0);
-    for line in
-        ["released a read of \"prices\"; it was held by", "released the write of \"prices\""]
-    {
+    for line in [
+        "released a read lock on \"prices\"; it was held by",
+        "released the write lock on \"prices\"",
+    ] {
         assert_eq!(done.stdout.matches(line).count(), 1, "{done:?}");
     }
     finish(reader, SOON).is(79);

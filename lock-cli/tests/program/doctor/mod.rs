@@ -75,7 +75,7 @@ fn a_sound_store_is_0_and_nothing_stays_behind() {
         .says("info", "a file of SQLite", "")
         .says("info", "was taken in", "")
         .says("info", "it responds in", "")
-        .says("info", "it has locks that survive a restart", "");
+        .says("info", "it keeps its locks through a restart", "");
     assert!(bench.held().is_empty());
     let text = bench.done(["doctor"]).is(0);
     assert!(text.stdout.lines().all(|line| line.starts_with("info      ")), "{text:?}");
