@@ -42,7 +42,7 @@ const HOSTILE: &[&str] =
 
 /// How often those faults strike once more that did not succeed, or must break exclusion and have broken none: what they meet is
 /// chance.
-const REPEATS: usize = 2;
+const REPEATS: usize = 4;
 
 /// The waits of all phases of a set-up, in microseconds.
 fn no_waits() -> Histogram<u64> {
@@ -149,17 +149,19 @@ impl Setting<'_> {
         let mut strikes = Vec::new();
         for fault in &faults {
             let strike = injector.strike(fault).await;
-            if strike.failed.is_some() {
-                injector.heal(strike.number == 28).await?;
-            }
+            let healed = match strike.failed {
+                Some(_) => injector.heal(strike.number == 28).await?,
+                None => Vec::new(),
+            };
             strikes.push(strike);
+            strikes.extend(healed);
         }
         if faults.is_empty() {
             tokio::time::sleep(self.size.calm).await;
         }
         let (struck, grants) = (stage.now(), stage.ledger().grants);
         let stalled = stage.stalled_since(ready);
-        injector.heal(strikes.iter().any(|strike| strike.number == 28)).await?;
+        strikes.extend(injector.heal(strikes.iter().any(|strike| strike.number == 28)).await?);
         let healing = self.progress(&stage, stage.now()).await;
         let samples = meter.stop();
         crew.finish().await;

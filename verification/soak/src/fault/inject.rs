@@ -42,6 +42,20 @@ pub(crate) struct Strike {
 }
 
 impl Strike {
+    /// Of no row: a lock is taken from its holder, to heal the store.
+    fn of_operator(lock: &str, begun: u64, ended: u64) -> Self {
+        Self {
+            number: 0,
+            name: "an operator ends a lease that seems to last for an hour",
+            class: Class::F,
+            begun,
+            ended,
+            acted: Some((begun, ended)),
+            lock: Some(lock.to_owned()),
+            failed: None,
+        }
+    }
+
     /// Whether it can have met a lock of this name.
     pub(crate) fn is_aimed_at(&self, name: &str) -> bool {
         self.lock.as_deref().is_none_or(|lock| lock == name)
@@ -142,8 +156,8 @@ impl Injector<'_> {
         done
     }
 
-    /// Takes back what may be left of any fault, as an operator would.
-    pub(crate) async fn heal(&self, clock_was_set: bool) -> Result<(), Unavailable> {
+    /// Takes back what may be left of any fault, as an operator would. What that may break itself.
+    pub(crate) async fn heal(&self, clock_was_set: bool) -> Result<Vec<Strike>, Unavailable> {
         for worker in &self.crew.workers {
             worker.tell(Do::Continue);
             worker.links.iter().for_each(Proxy::pass);
@@ -154,15 +168,12 @@ impl Injector<'_> {
         if !dead.is_empty() {
             self.site.start(&dead, Data::Kept).await?;
         }
-        if clock_was_set {
-            self.end_long_leases().await;
-        }
-        Ok(())
+        Ok(if clock_was_set { self.end_long_leases().await } else { Vec::new() })
     }
 
-    /// A lease from the time when the clock was ahead seems to last for an hour. Nobody believes in it for longer than a
-    /// ttl, unless it was renewed, and then it is as short as any other.
-    async fn end_long_leases(&self) {
+    /// A lease from the time when the clock was ahead seems to last for an hour. Most holders have gone a ttl later. From
+    /// one that has renewed it since, it is taken: a renewal makes no lease shorter.
+    async fn end_long_leases(&self) -> Vec<Strike> {
         tokio::time::sleep(self.ttl).await;
         let mut held = Vec::new();
         for name in &self.stage.names {
@@ -171,12 +182,16 @@ impl Injector<'_> {
         for whole in self.stage.parts.wholes() {
             held.extend(self.operator.list(whole).await.unwrap_or_default());
         }
+        let mut ended = Vec::new();
         for lock in held {
             let long = |holder: &HolderInfo| holder.expires_in.is_some_and(|left| left > self.ttl);
             if let Some(holder) = lock.holder.filter(long) {
+                let begun = self.stage.now();
                 let _ = self.operator.force_release(lock.key.name(), &holder.mark).await;
+                ended.push(Strike::of_operator(lock.key.name(), begun, self.stage.now()));
             }
         }
+        ended
     }
 
     async fn on_worker(
