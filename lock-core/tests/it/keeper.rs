@@ -11,6 +11,7 @@ use lock_core::{
     LockState, Locks, LostReason, OwnerId, Released, Renewal, Result, SystemClock, async_trait,
 };
 
+use crate::slow::SlowStore;
 use crate::{MS, SECOND, virtual_locks};
 
 fn runtime() -> tokio::runtime::Runtime {
@@ -412,72 +413,17 @@ async fn those_who_share_a_guard_ask_with_one_call() {
     assert_eq!(store.requests() - sent, 1);
 }
 
-/// The memory store, on which a renewal takes its time.
-#[derive(Clone, Debug)]
-struct SlowRenewals(MemoryBackend, Duration);
-
-#[derive(Debug)]
-struct SlowlyRenewed(Box<dyn Claim>, Duration);
-
-impl SlowRenewals {
-    fn locks(takes: Duration) -> (Locks, TokioClock) {
-        let clock = TokioClock::default();
-        let store = Self(MemoryBackend::queued().with_clock(clock), takes);
-        let locks = Locks::builder(store).clock(clock).call_timeout(takes + SECOND);
-        (locks.build().unwrap(), clock)
-    }
-}
-
-#[async_trait]
-impl LockBackend for SlowRenewals {
-    fn name(&self) -> &'static str {
-        "slow renewals"
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
-    }
-
-    fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
-        Ok(Box::new(SlowlyRenewed(self.0.claim(request)?, self.1)))
-    }
-
-    async fn ping(&self) -> Result<()> {
-        Ok(())
-    }
-}
-
-#[async_trait]
-impl Claim for SlowlyRenewed {
-    async fn try_acquire(&mut self) -> Result<Attempt> {
-        self.0.try_acquire().await
-    }
-
-    async fn renew(&mut self) -> Result<Renewal> {
-        tokio::time::sleep(self.1).await;
-        self.0.renew().await
-    }
-
-    async fn check(&mut self) -> Result<Renewal> {
-        self.0.check().await
-    }
-
-    async fn release(&mut self) -> Result<Released> {
-        self.0.release().await
-    }
-
-    async fn changed(&mut self) -> Result<()> {
-        self.0.changed().await
-    }
-
-    async fn detach(&mut self) -> Result<Bytes> {
-        self.0.detach().await
-    }
+fn slowly_renewed(takes: Duration) -> (Locks, TokioClock) {
+    let clock = TokioClock::default();
+    let store = MemoryBackend::queued().with_clock(clock);
+    let store = SlowStore { store, look: Duration::ZERO, renewal: takes };
+    let locks = Locks::builder(store).clock(clock).call_timeout(takes + SECOND);
+    (locks.build().unwrap(), clock)
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_a_guard_asks_comes_before_the_renewal_after_the_next() {
-    let (locks, clock) = SlowRenewals::locks(400 * MS);
+    let (locks, clock) = slowly_renewed(400 * MS);
     let lock = locks.named("x").unwrap().ttl(3 * SECOND).renew_every(200 * MS);
     let guard = lock.acquire().await.unwrap();
     clock.sleep(5 * SECOND).await;
@@ -493,7 +439,7 @@ async fn what_a_guard_asks_comes_before_the_renewal_after_the_next() {
 /// Its place in the queue is to be renewed every second.
 #[tokio::test(start_paused = true)]
 async fn a_push_comes_before_the_renewal_after_the_next() {
-    let (locks, clock) = SlowRenewals::locks(1_200 * MS);
+    let (locks, clock) = slowly_renewed(1_200 * MS);
     let lock = locks.named("x").unwrap().ttl(3 * SECOND);
     let guard = locks.named("x").unwrap().ttl(60 * SECOND).acquire().await.unwrap();
     let waits = tokio::spawn(async move { lock.acquire().await });

@@ -6,17 +6,19 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use lock_core::kinds::{ReadGuard, RwLock, WriteGuard};
 use lock_core::memory::MemoryBackend;
 use lock_core::testing::TokioClock;
 use lock_core::{
-    Binding, Capabilities, Claim, ClaimRequest, ErrorKind, FenceCheck, LockBackend, LockKey,
-    LockState, Locks, LostReason, Released, Result, Seen, Wake, async_trait,
+    Binding, Capabilities, Claim, ClaimRequest, ErrorKind, FenceCheck, LockBackend, LockState,
+    Locks, LostReason, Released, Result, Wake, async_trait,
 };
 use tokio::task::JoinSet;
 
 use crate::kinds_semaphore::dropped_after_turns;
+use crate::slow::SlowStore;
 use crate::{MS, SECOND, another, stores, virtual_locks};
 
 /// What is read and written.
@@ -211,7 +213,7 @@ async fn tries_do_not_wait() {
         let write = theirs.try_write().await.unwrap().expect("nobody reads any more");
         assert!(ours.try_read().await.unwrap().is_none());
         assert!(ours.try_write().await.unwrap().is_none());
-        assert_eq!(begun.elapsed(), std::time::Duration::ZERO);
+        assert_eq!(begun.elapsed(), Duration::ZERO);
         let error = ours.read_timeout(SECOND).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotAcquired);
         assert!(!error.to_string().contains("~~"), "{error}");
@@ -576,34 +578,6 @@ async fn the_holder_in_the_way_is_shown_without_a_mark() {
     assert_eq!(error.holder().unwrap().label.as_deref(), Some("report"), "{error}");
 }
 
-/// The memory store, on which a look takes its time.
-#[derive(Debug)]
-struct SlowLooks(MemoryBackend);
-
-#[async_trait]
-impl LockBackend for SlowLooks {
-    fn name(&self) -> &'static str {
-        "slow looks"
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
-    }
-
-    fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
-        self.0.claim(request)
-    }
-
-    async fn ping(&self) -> Result<()> {
-        self.0.ping().await
-    }
-
-    async fn look(&self, keys: &[LockKey]) -> Result<Vec<Seen>> {
-        tokio::time::sleep(5 * MS).await;
-        self.0.look(keys).await
-    }
-}
-
 /// The reads of one process overlap all the time, each for as long as it looks at the gate. A writer waits for the
 /// one that reads, and for none that comes later.
 #[tokio::test(start_paused = true)]
@@ -611,7 +585,8 @@ async fn looks_that_overlap_keep_no_writer_out() {
     for store in stores() {
         for waits in [false, true] {
             let (store, locks, clock) = virtual_locks(store.clone());
-            let process = Locks::builder(SlowLooks(store.client())).clock(clock).build().unwrap();
+            let slow = SlowStore { store: store.client(), look: 5 * MS, renewal: Duration::ZERO };
+            let process = Locks::builder(slow).clock(clock).build().unwrap();
             let prices = process.rw_lock("prices").unwrap();
             let read = prices.read().await.unwrap();
             let mut readers = JoinSet::new();

@@ -19,6 +19,7 @@ mod lock_delay;
 mod min_hold;
 mod outage;
 mod overrun;
+mod slow;
 mod smoke;
 mod standstill;
 

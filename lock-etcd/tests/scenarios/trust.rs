@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use conformance_tests::server::Proxy;
 use conformance_tests::{Fault, Faults};
 use lock_core::{
-    Attempt, Bytes, ClaimRequest, FencingToken, LockBackend, OsRng, OwnerId, Released, Renewal,
-    Resume,
+    Attempt, Bytes, Claim, ClaimRequest, FencingToken, LockBackend, OsRng, OwnerId, Released,
+    Renewal, Resume,
 };
 use lock_etcd::EtcdBackend;
+use lock_testkit::servers::EtcdCluster;
 
 use crate::common::{
     LONG, backend, busy, claim, granted, keys, mistake, must, must_eq, one, plain, proxied,
@@ -178,16 +180,21 @@ pub(crate) async fn a_token_is_refused_where_the_lease_is_another() {
     must_eq!(keys(&other, "lock/").await, [(place, another)]);
 }
 
+/// A claim whose first try has taken a place and got no answer, and what it needs to go on.
+async fn unknown(cluster: &EtcdCluster) -> (Box<dyn Claim>, (Proxy, EtcdBackend)) {
+    let (proxy, backend) = proxied(cluster).await;
+    warm_up(&backend).await;
+    proxy.inject(Fault::LoseNextReply).await.unwrap();
+    let mut claim = claim(&backend, "lock", false);
+    let answer = claim.try_acquire().await;
+    assert!(answer.is_err(), "the answer was lost: {answer:?}");
+    (claim, (proxy, backend))
+}
+
 /// The answer to a try is lost. A check asks the store, which has the place.
 pub(crate) async fn a_check_after_an_unknown_try_asks_the_store() {
     let cluster = one().await;
-    let (proxy, a) = proxied(&cluster).await;
-    let other = plain(&cluster, 0);
-    warm_up(&a).await;
-    proxy.inject(Fault::LoseNextReply).await.unwrap();
-    let mut holder = claim(&a, "lock", false);
-    let answer = holder.try_acquire().await;
-    assert!(answer.is_err(), "the answer was lost: {answer:?}");
+    let ((mut holder, _client), other) = (unknown(&cluster).await, plain(&cluster, 0));
     assert_eq!(keys(&other, "lock/").await.len(), 1, "the place was taken");
     let answer = soon("the check", async {
         loop {
@@ -207,13 +214,7 @@ pub(crate) async fn a_check_after_an_unknown_try_asks_the_store() {
 /// lock. The lease lives, but the release is told that the lock was taken.
 pub(crate) async fn a_release_after_an_unknown_try_says_what_has_become_of_the_lock() {
     let cluster = one().await;
-    let (proxy, a) = proxied(&cluster).await;
-    let other = plain(&cluster, 0);
-    warm_up(&a).await;
-    proxy.inject(Fault::LoseNextReply).await.unwrap();
-    let mut holder = claim(&a, "lock", false);
-    let answer = holder.try_acquire().await;
-    assert!(answer.is_err(), "the answer was lost: {answer:?}");
+    let ((mut holder, _client), other) = (unknown(&cluster).await, plain(&cluster, 0));
     soon("the grant", async {
         while !matches!(holder.try_acquire().await, Ok(Attempt::Granted { .. })) {}
     })
