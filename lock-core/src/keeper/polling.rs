@@ -195,6 +195,13 @@ pub(crate) fn make_way() {
     }
 }
 
+/// Makes way for those who were woken on this thread since that was last asked.
+fn make_way_for_woken() {
+    if WOKE.take() {
+        make_way();
+    }
+}
+
 /// The future of an answer, which polls the keeper that gives it.
 #[derive(Debug)]
 pub(crate) struct Answer<T> {
@@ -218,9 +225,7 @@ struct WayOfWoken;
 
 impl Drop for WayOfWoken {
     fn drop(&mut self) {
-        if WOKE.take() {
-            make_way();
-        }
+        make_way_for_woken();
     }
 }
 
@@ -237,9 +242,7 @@ impl<T> Future for Answer<T> {
             self.in_place = None;
         }
         // Others who wait for the lock, and the keeper itself. The caller need not await anything for long.
-        if WOKE.take() {
-            make_way();
-        }
+        make_way_for_woken();
         let answer = ready!(polled);
         // If too little is left, the next call waits.
         for _ in 0..COST {

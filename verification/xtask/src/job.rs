@@ -50,13 +50,10 @@ impl Job {
 
     pub(crate) fn run(&self, arguments: &[&str], settings: &[(&str, String)]) -> io::Result<Ended> {
         let out = self.path.with_extension("out");
-        let mut command = Command::new("timeout");
+        let (mut command, job) = (Command::new("timeout"), self.command());
         command.args(["--foreground", "--kill-after=10"]).arg(sizes::LONGEST_PROGRAM.to_string());
-        command
-            .arg("bash")
-            .arg(&self.path)
-            .args(arguments)
-            .envs(settings.iter().map(|(name, value)| (name, value)));
+        command.arg(job.get_program()).args(job.get_args()).args(arguments);
+        command.envs(settings.iter().map(|(name, value)| (name, value)));
         run(&command, &out)
     }
 

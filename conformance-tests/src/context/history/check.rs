@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::HoldRecord;
+use super::kinds::conflicts;
 
 /// What is wrong with a history.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,15 +73,7 @@ fn place(holds: &[HoldRecord], end: impl Fn(&HoldRecord) -> u64) -> Result<(), V
 /// S1 alone, in order of time: each pair of holds of which one was granted while the holder of the other, which was granted
 /// before, still believed in it. The earlier one is first.
 pub fn overlaps(holds: &[HoldRecord]) -> Vec<(HoldRecord, HoldRecord)> {
-    let mut by_time: Vec<_> = holds.iter().filter(|hold| hold.end() > hold.granted).collect();
-    by_time.sort_by_key(|hold| hold.granted);
-    let (mut found, mut believed) = (Vec::new(), Vec::<&HoldRecord>::new());
-    for hold in by_time {
-        believed.retain(|earlier| earlier.end() > hold.granted);
-        found.extend(believed.iter().map(|earlier| ((*earlier).clone(), hold.clone())));
-        believed.push(hold);
-    }
-    found
+    conflicts(&[], holds)
 }
 
 impl fmt::Display for Violation {
