@@ -11,10 +11,10 @@ use lock_core::{
 use super::admission::Admission;
 use super::contender::{CallOutcome, Contender, ContenderTerms};
 use super::quorum::answers::AnswerTally;
-use super::quorum::runner::ContenderRunner;
 use super::quorum::waiters::QuorumWaiter;
 use super::quorum::{LockKeys, Quorum};
 use super::rules::{self, FenceBlock};
+use super::runner::ContenderRunner;
 use crate::node::Interest;
 
 /// How often to repeat a try in which the votes were split and no client got a quorum.
@@ -24,7 +24,6 @@ const TRIES: u32 = 8;
 #[derive(Debug)]
 pub(crate) struct RedlockClaim {
     runner: Arc<ContenderRunner>,
-    admission: Arc<Admission>,
     wait: bool,
     /// A call runs that makes several of the contender.
     is_trying: bool,
@@ -72,9 +71,9 @@ impl RedlockClaim {
             join_after: (ttl / 20).min(Duration::from_millis(250)),
             pauses: (Duration::from_millis(50), Duration::from_secs(1)),
         };
-        let runner = ContenderRunner::new(quorum, keys, limit, terms, resumed);
+        let runner = ContenderRunner::new((quorum, admission), keys, limit, terms, resumed);
         let (wait, is_trying) = (request.wait, false);
-        let mut claim = Self { runner, admission, wait, is_trying, waiting: None, holding: None };
+        let mut claim = Self { runner, wait, is_trying, waiting: None, holding: None };
         if request.resume.is_some() {
             claim.hear_of_the_end();
         }
@@ -144,10 +143,6 @@ impl RedlockClaim {
         let end = called + self.runner.limit;
         let begin = |contender: &mut Contender, _: &_, now| contender.begin_renewal(now, prolongs);
         let (outcome, replies) = self.runner.call(end, None, begin).await;
-        let is_held = outcome == CallOutcome::Held;
-        if replies.lacks_admission() && (outcome == CallOutcome::Unknown || (is_held && prolongs)) {
-            self.admission.tend();
-        }
         let terms = &self.runner.terms;
         match outcome {
             CallOutcome::Held if prolongs => {
@@ -165,7 +160,7 @@ impl RedlockClaim {
     }
 
     fn describe(&self, replies: &AnswerTally) -> Error {
-        let why = self.admission.why();
+        let why = self.runner.admission.why();
         replies.error(|node| self.quorum().node(node).endpoint(), why.as_deref())
     }
 }
@@ -194,7 +189,7 @@ impl Claim for RedlockClaim {
                 // A quorum that was never used begins to vote now, if it may.
                 has_advanced = true;
                 tokio::select! {
-                    advanced = self.admission.advance() => if let Err(error) = advanced {
+                    advanced = self.runner.admission.advance() => if let Err(error) = advanced {
                         self.is_trying = false;
                         return Err(error);
                     },
@@ -214,9 +209,6 @@ impl Claim for RedlockClaim {
             self.quorum().clock().sleep(pause).await;
         };
         self.is_trying = false;
-        if replies.lacks_admission() {
-            self.admission.tend();
-        }
         match outcome {
             CallOutcome::Granted { fence, valid_for } => {
                 self.waiting = None;

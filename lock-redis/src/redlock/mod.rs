@@ -7,12 +7,12 @@
 //! - `rules` — what follows from the answers of the nodes, as plain functions: when a lost reply is settled, too
 //! - `contender` — a claim as a state machine without any I/O, which the model check in the `redlock-model` crate
 //!   runs, in `machine`: what the answers say in `ballot`, what a lost reply leaves to be released in `debts`
-//! - `quorum` — the nodes: `runner` sends what a contender asks for, `answers` reads what they say, `renewals` renews
-//!   many holds by one request, `look` shows what stands there, `waiters` is woken, `fan_out` asks all nodes beside
-//!   locks, `scripts` is what they run
+//! - `quorum` — the nodes: `answers` reads what they say, `renewals` renews many holds by one request, `look` shows
+//!   what stands there, `waiters` is woken, `fan_out` asks all nodes beside locks, `scripts` is what they run
+//! - `admission` — who may vote: which steps when in `plan`
+//! - `runner` — sends what a contender asks for, and has nodes brought back that do not vote
 //! - `claim` — a try, a renewal, a release
 //! - `look` — who has which lock, by what a quorum shows
-//! - `admission` — who may vote: which steps when in `plan`
 //! - `config` — the settings, and the URL
 //! - `admin` — holders, forced release, doctor
 
@@ -23,6 +23,7 @@ mod config;
 mod contender;
 mod look;
 mod quorum;
+mod runner;
 
 use std::sync::Arc;
 use std::time::Duration;

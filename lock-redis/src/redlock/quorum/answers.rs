@@ -70,6 +70,10 @@ impl NodeAnswer {
         }
     }
 
+    pub(crate) fn lacks_admission(&self) -> bool {
+        matches!(self, Self::NotAdmitted(_))
+    }
+
     /// Whether the node has not done what it was asked for.
     pub(crate) fn has_failed(&self) -> bool {
         matches!(self.brief(), AnswerBrief::NoVote | AnswerBrief::Unknown)
@@ -176,7 +180,7 @@ impl AnswerTally {
 
     /// Whether a node is not admitted.
     pub(crate) fn lacks_admission(&self) -> bool {
-        self.replies.iter().flatten().any(|reply| matches!(reply, NodeAnswer::NotAdmitted(_)))
+        self.replies.iter().flatten().any(NodeAnswer::lacks_admission)
     }
 
     /// The error of a try that no quorum has answered. It lists each node's answer.

@@ -14,7 +14,6 @@ pub(crate) mod fan_out;
 mod fuzz;
 pub(crate) mod look;
 mod renewals;
-pub(crate) mod runner;
 pub(crate) mod scripts;
 pub(crate) mod waiters;
 

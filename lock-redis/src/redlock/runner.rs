@@ -11,14 +11,16 @@ use lock_core::{ClockInstant, Error, ErrorKind};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::super::contender::{CallOutcome, Contender, ContenderTerms, NodeRequest, Sent, Time};
-use super::answers::{AnswerTally, NodeAnswer};
-use super::{LockKeys, Quorum};
+use super::admission::Admission;
+use super::contender::{CallOutcome, Contender, ContenderTerms, NodeRequest, Sent, Time};
+use super::quorum::answers::{AnswerTally, NodeAnswer};
+use super::quorum::{LockKeys, Quorum};
 
 /// A call polls its own requests, which spares them a task each. What it does not wait for to the end, slow
 /// nodes and votes that are given back, goes on in one task behind it.
 pub(crate) struct ContenderRunner {
     pub(crate) quorum: Arc<Quorum>,
+    pub(crate) admission: Arc<Admission>,
     pub(crate) keys: Arc<LockKeys>,
     /// The limit for one call, and for one answer of one node.
     pub(crate) limit: Duration,
@@ -79,7 +81,7 @@ impl fmt::Debug for ContenderRunner {
 impl ContenderRunner {
     /// With `resumed`, the claim continues a hold with this last fence.
     pub(crate) fn new(
-        quorum: Arc<Quorum>,
+        (quorum, admission): (Arc<Quorum>, Arc<Admission>),
         keys: LockKeys,
         limit: Duration,
         terms: ContenderTerms,
@@ -96,7 +98,8 @@ impl ContenderRunner {
             is_cut: false,
         });
         let (told, left) = (Notify::new(), Notify::new());
-        Arc::new(Self { quorum, keys: Arc::new(keys), limit, terms, state, told, left })
+        let keys = Arc::new(keys);
+        Arc::new(Self { quorum, admission, keys, limit, terms, state, told, left })
     }
 
     /// The time as the contender knows it.
@@ -214,7 +217,12 @@ impl ContenderRunner {
         }));
     }
 
+    /// A node that does not vote is brought back, also if its answer decides nothing: it needs longer for it than
+    /// those that vote.
     fn hear(&self, (node, request): Sent, answer: NodeAnswer) -> Vec<Sent> {
+        if answer.lacks_admission() {
+            self.admission.tend();
+        }
         let mut state = self.state.lock();
         let brief = answer.brief();
         if state.contender.listens_to(request) {
