@@ -1,5 +1,7 @@
 //! Readers and writers: many may read at a time, or one may write.
 
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -7,11 +9,11 @@ use super::calls::{busy, each_in_turn, is_polled, look, pause, take};
 use super::shared::SharedCall;
 use super::slots::{SlotKeys, Slots};
 use super::{LockPart, guard, rules, settings};
-use crate::keeper::{Client, Patience};
+use crate::keeper::{Client, Patience, no_answer};
 use crate::mutex::Mutex;
 use crate::{
-    ClockInstant, Error, FencingToken, Held, Lock, LockGuard, LockState, Locks, LostReason,
-    Released, Result, Seen, blocking,
+    ClockInstant, Error, ErrorKind, FencingToken, Held, Lock, LockGuard, LockState, Locks,
+    LostReason, Released, Result, Seen, blocking,
 };
 
 /// Many may read at a time, or one may write, from [`Locks::rw_lock`](crate::Locks::rw_lock). Cheap to
@@ -68,6 +70,8 @@ pub(super) struct ReadersInUse(Mutex<LastSlot>);
 #[derive(Debug, Default)]
 struct LastSlot {
     hold: Weak<ReadSlot>,
+    /// The one that was left to a writer, in which this process may read still.
+    parted: Weak<ReadSlot>,
     /// The next one.
     taking: Weak<SlotInTaking>,
     /// It is tried first the next time, so processes keep to different ones.
@@ -79,6 +83,8 @@ struct SlotInTaking {
     call: SharedCall<Arc<ReadSlot>>,
     /// Its settings.
     lock: Lock,
+    /// The store has said that others have all of them.
+    is_queued: Arc<AtomicBool>,
 }
 
 /// What a look at the gate shows a reader.
@@ -271,26 +277,33 @@ impl RwLock {
     /// A reader marks itself first, and looks for a writer then. A writer does it the other way around, so at least
     /// one of two sees the other.
     async fn search_read(self, patience: Patience) -> Result<ReadGuard> {
-        let slot = self.slot(patience).await?;
-        match self.look_at_gate(patience).await? {
-            Gate::Open(token) => {
-                if let Some(reading) = self.reading(slot, token) {
-                    return Ok(reading);
+        loop {
+            let slot = self.slot(patience).await?;
+            match self.look_at_gate(patience).await? {
+                Gate::Open(token) => {
+                    if !self.goes_on_in(&slot) {
+                        continue;
+                    }
+                    if let Some(reading) = self.reading(slot, token) {
+                        return Ok(reading);
+                    }
+                }
+                Gate::NoFloor => {}
+                // The writer waits for it.
+                Gate::Closed => {
+                    self.part_with(&slot);
+                    if matches!(patience, Patience::Try) {
+                        give_back(slot).await;
+                        return Err(busy());
+                    }
                 }
             }
-            Gate::NoFloor => drop(slot),
-            // The writer waits for it.
-            Gate::Closed => {
-                self.part_with(&slot);
-                if matches!(patience, Patience::Try) {
-                    give_back(slot).await;
-                    return Err(busy());
-                }
-                drop(slot);
-            }
+            break;
         }
         loop {
             let gate = self.gate(false)?.take(patience).await?;
+            // It is no writer that has it.
+            drop(self.rejoin());
             let slot = tokio::select! {
                 biased;
                 reason = rules::turn_ends(&gate) => {
@@ -332,15 +345,13 @@ impl RwLock {
 
     /// The slot of this process: the one in which others read already, or a new one.
     async fn slot(&self, patience: Patience) -> Result<Arc<ReadSlot>> {
-        let Client { clock, .. } = self.client();
-        let deadline = patience.deadline(clock.now(), self.client().call_limit());
+        let Client { clock, defaults, .. } = self.client();
+        let begun = clock.now();
+        let deadline = patience.deadline(begun, self.client().call_limit());
         loop {
             let (taking, is_own) = {
                 let mut last = self.in_use.0.lock();
-                if let Some(slot) = last.hold.upgrade()
-                    && slot.guard.state() == LockState::Secure
-                    && slot.lock.is_kept_as(&self.lock)
-                {
+                if let Some(slot) = last.hold.upgrade().filter(|slot| self.may_read_in(slot)) {
                     return Ok(slot);
                 }
                 match last.taking.upgrade() {
@@ -361,39 +372,78 @@ impl RwLock {
             let taken = tokio::select! {
                 biased;
                 taken = taking.call.outcome() => taken,
-                () = clock.sleep_until(limit) => return Err(busy()),
+                () = clock.sleep_until(limit) => {
+                    let is_queued = taking.is_queued.load(Relaxed);
+                    return Err(if is_queued { busy() } else { no_answer(deadline.since(begun)) });
+                }
             };
+            // An attempt ends a little sooner than that: before its last pause.
+            let is_silent = || clock.now() >= begun + defaults.unavailable_after * 3 / 4;
+            let is_given_up = |error: &Error| error.kind() != ErrorKind::NotAcquired && is_silent();
             match taken {
                 Ok(Some(slot)) => return Ok(slot),
-                Err(error) if is_own => return Err(error),
+                Err(error) if is_own || is_given_up(&error) => return Err(error),
                 // Another task has taken it, or has failed with less patience.
                 Ok(None) | Err(_) => {}
             }
         }
     }
 
-    /// Nobody joins this slot any more, nor takes it first: each one who looks at the gate would keep it for a moment,
-    /// and with looks that overlap it would never be free. The writer waits for no slot that is taken from now on.
+    /// Nobody joins this slot any more, nor takes it first, until there is no writer: each one who looks at the gate
+    /// would keep it for a moment, and with looks that overlap it would never be free. The writer waits for no slot that
+    /// is taken from now on.
     fn part_with(&self, slot: &Arc<ReadSlot>) {
         let mut last = self.in_use.0.lock();
         if last.hold.as_ptr() == Arc::as_ptr(slot) {
-            (last.hold, last.number) = (Weak::new(), None);
+            let parted = std::mem::take(&mut last.hold);
+            if last.parted.strong_count() == 0 {
+                last.parted = parted;
+            }
+            last.number = None;
         }
+    }
+
+    /// There is no writer: the slot that was left to one is the usual one again. Else this process would have one more for
+    /// each writer that gives up, for as long as it reads in them.
+    fn rejoin(&self) -> Option<Arc<ReadSlot>> {
+        let mut last = self.in_use.0.lock();
+        let parted = std::mem::take(&mut last.parted);
+        if parted.upgrade().is_some_and(|parted| self.may_read_in(&parted)) {
+            last.hold = parted;
+        }
+        last.hold.upgrade().filter(|usual| self.may_read_in(usual))
+    }
+
+    /// Whether this process reads on in this slot, and has no other one to join, now that there is no writer.
+    fn goes_on_in(&self, slot: &Arc<ReadSlot>) -> bool {
+        self.rejoin().is_none_or(|usual| Arc::ptr_eq(&usual, slot))
+    }
+
+    fn may_read_in(&self, slot: &ReadSlot) -> bool {
+        slot.guard.state() == LockState::Secure && slot.lock.is_kept_as(&self.lock)
     }
 
     fn take_for_all(&self, patience: Patience) -> Result<Arc<SlotInTaking>> {
         let (this, lock) = (self.clone(), self.lock.clone());
+        let is_queued = Arc::new(AtomicBool::new(false));
+        let queues = Arc::clone(&is_queued);
         let steps = async move {
-            let (number, guard) = this.new_slot(patience).await?;
-            let slot = Arc::new(ReadSlot { guard, lock: this.lock });
+            let (number, guard) = this.new_slot(patience, &queues).await?;
+            let (lock, in_use) = (this.lock.clone(), Arc::clone(&this.in_use));
+            let slot = Arc::new(ReadSlot { guard, lock, _in_use: in_use });
             let mut last = this.in_use.0.lock();
-            (last.hold, last.number) = (Arc::downgrade(&slot), Some(number));
+            last.number = Some(number);
+            // The one that was left to a writer may be the usual one again by now.
+            if last.hold.upgrade().is_none_or(|usual| !this.may_read_in(&usual)) {
+                last.hold = Arc::downgrade(&slot);
+            }
             Ok(slot)
         };
-        Ok(Arc::new(SlotInTaking { call: SharedCall::new(self.client().home()?, steps), lock }))
+        let call = SharedCall::new(self.client().home()?, steps);
+        Ok(Arc::new(SlotInTaking { call, lock, is_queued }))
     }
 
-    async fn new_slot(&self, patience: Patience) -> Result<(u32, LockGuard)> {
+    async fn new_slot(&self, patience: Patience, queues: &AtomicBool) -> Result<(u32, LockGuard)> {
         let slots = self.slots();
         let mut others = slots.all.clone().collect();
         let usual = self.in_use.0.lock().number;
@@ -401,6 +451,7 @@ impl RwLock {
         if let Some(taken) = slots.take_free(first, others.clone(), patience).await? {
             return Ok(taken);
         }
+        queues.store(true, Relaxed);
         match slots.pick(&mut others) {
             // As many processes read as there are slots.
             Some(slot) if !matches!(patience, Patience::Try) => {
@@ -499,6 +550,8 @@ pub(super) struct ReadSlot {
     guard: LockGuard,
     /// Its settings.
     lock: Lock,
+    /// As long as somebody reads, all others of this process find the slot.
+    _in_use: Arc<ReadersInUse>,
 }
 
 /// Marks one of several users of a hold as gone.

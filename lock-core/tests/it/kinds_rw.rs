@@ -115,6 +115,20 @@ async fn readers_of_one_process_share_a_hold() {
     assert!(prices.try_write().await.unwrap().is_some());
 }
 
+/// Each task makes the lock anew, and keeps only its guard.
+#[tokio::test(start_paused = true)]
+async fn readers_share_a_hold_without_a_lock_of_their_own() {
+    let (_, locks, _) = virtual_locks(MemoryBackend::queued());
+    let mut reads = Vec::new();
+    for _ in 0..70 {
+        reads.push(locks.rw_lock("prices").unwrap().read_timeout(SECOND).await.unwrap());
+        assert_eq!(locks.list("prices~~r").await.unwrap().len(), 1);
+    }
+    reads.clear();
+    tokio::time::sleep(MS).await;
+    assert!(locks.rw_lock("prices").unwrap().try_write().await.unwrap().is_some());
+}
+
 #[tokio::test(start_paused = true)]
 async fn readers_with_other_settings_have_a_hold_of_their_own() {
     let (store, locks, _) = virtual_locks(MemoryBackend::queued());
@@ -436,6 +450,37 @@ async fn a_read_outlasts_the_failure_of_another_one() {
     }
 }
 
+/// All of them want the slot that one of them takes.
+#[tokio::test(start_paused = true)]
+async fn reads_that_wait_for_one_give_up_a_silent_store_together() {
+    for store in stores() {
+        let (store, locks, _) = virtual_locks(store);
+        let prices = locks.rw_lock("prices").unwrap();
+        store.refuse();
+        let begun = tokio::time::Instant::now();
+        let mut reads = JoinSet::new();
+        for _ in 0..10 {
+            let prices = prices.clone();
+            reads.spawn(async move { prices.read().await.map(drop).unwrap_err() });
+        }
+        for error in reads.join_all().await {
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        }
+        assert!(begun.elapsed() < 40 * SECOND, "{:?}", begun.elapsed());
+        store.heal();
+        store.freeze();
+        let waits = tokio::spawn({
+            let prices = prices.clone();
+            async move { prices.read().await.map(drop) }
+        });
+        tokio::time::sleep(MS).await;
+        let error = prices.read_timeout(SECOND).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NoAnswer, "nobody is known to have it: {error}");
+        assert_eq!(prices.try_read().await.unwrap_err().kind(), ErrorKind::NoAnswer);
+        waits.abort();
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_limit_holds_while_the_store_keeps_silent() {
     for store in stores() {
@@ -617,5 +662,35 @@ async fn looks_that_overlap_keep_no_writer_out() {
             assert_eq!(written.expect("readers keep it out").unwrap(), Released::Freed);
             readers.shutdown().await;
         }
+    }
+}
+
+/// A process parts with its slot for each writer, and reads on in it when the writer has given up.
+#[tokio::test(start_paused = true)]
+async fn writers_that_give_up_cost_a_process_no_slots() {
+    for store in stores() {
+        let (store, locks, clock) = virtual_locks(store);
+        let slow = SlowStore { store: store.client(), look: 5 * MS, renewal: Duration::ZERO };
+        let process = Locks::builder(slow).clock(clock).build().unwrap();
+        let prices = process.rw_lock("prices").unwrap();
+        let mut reads = vec![prices.read().await.unwrap()];
+        for round in 0..70_u32 {
+            let writer = locks.rw_lock("prices").unwrap();
+            let writer = tokio::spawn(async move { writer.write_timeout(20 * MS).await.map(drop) });
+            let mut readers = JoinSet::new();
+            for task in 0..4 {
+                let prices = prices.clone();
+                readers.spawn(async move {
+                    tokio::time::sleep(MS * (1 + task * (round % 9))).await;
+                    prices.read_timeout(5 * SECOND).await
+                });
+            }
+            assert_eq!(writer.await.unwrap().unwrap_err().kind(), ErrorKind::NotAcquired);
+            reads.extend(readers.join_all().await.into_iter().map(Result::unwrap));
+        }
+        tokio::time::sleep(SECOND).await;
+        assert_eq!(locks.list("prices~~r").await.unwrap().len(), 1);
+        reads.clear();
+        drop(locks.rw_lock("prices").unwrap().write_timeout(SECOND).await.unwrap());
     }
 }
