@@ -1,5 +1,6 @@
 //! Whether a lock is held, the only place where that is decided, and the signal that it is lost.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -84,28 +85,52 @@ pub struct Held {
 struct HoldUser {
     key: LockKey,
     token: FencingToken,
+    granted_at: ClockInstant,
     /// Cancelled when it leaves, and when the hold is lost.
     ended: CancellationToken,
     left_at: OnceLock<ClockInstant>,
     sets: Mutex<SetTokens>,
 }
 
-/// The tokens of the sets to which a hold belongs, which have their end from others, too.
+/// The tokens of the sets to which a hold belongs, each under the addresses of what it consists of. However often a set
+/// is made of the same holds, it has one token.
 #[derive(Default)]
-struct SetTokens(Vec<CancellationToken>);
+struct SetTokens(HashMap<Vec<usize>, CancellationToken>);
 
 impl SetTokens {
     /// Those of sets that have ended are forgotten, from time to time: a hold may outlast many.
-    fn add(&mut self, token: CancellationToken) {
+    fn make_room(&mut self) {
         if self.0.len() == self.0.capacity() {
-            self.0.retain(|token| !token.is_cancelled());
+            self.0.retain(|_, token| !token.is_cancelled());
             self.0.reserve(self.0.len() + 1);
         }
-        self.0.push(token);
+    }
+
+    fn of(&mut self, set: &[usize]) -> CancellationToken {
+        match self.0.get(set) {
+            Some(token) if !token.is_cancelled() => token.clone(),
+            _ => {
+                let token = CancellationToken::new();
+                self.add(set, &token);
+                token
+            }
+        }
+    }
+
+    fn add(&mut self, set: &[usize], token: &CancellationToken) {
+        self.make_room();
+        self.0.insert(set.to_vec(), token.clone());
     }
 
     fn cancel(&mut self) {
-        self.0.drain(..).for_each(|token| token.cancel());
+        self.0.drain().for_each(|(_, token)| token.cancel());
+    }
+}
+
+/// An address may be used again, and the sets of its first user have ended then.
+impl Drop for SetTokens {
+    fn drop(&mut self) {
+        self.cancel();
     }
 }
 
@@ -178,8 +203,8 @@ impl Held {
     /// The same hold, as that of a lock of another kind, which has this name and token.
     pub(crate) fn used_as(&self, key: LockKey, token: FencingToken) -> Self {
         let ended = self.loss_token().child_token();
-        let (left_at, sets) = (OnceLock::new(), Mutex::default());
-        let user = HoldUser { key, token, ended, left_at, sets };
+        let (granted_at, left_at) = (self.hold.clock.now(), OnceLock::new());
+        let user = HoldUser { key, token, granted_at, ended, left_at, sets: Mutex::default() };
         Self { hold: Arc::clone(&self.hold), user: Some(Arc::new(user)) }
     }
 
@@ -286,7 +311,8 @@ impl Held {
 
     /// Keeps it from others until `least` after the grant. Several users of one hold may each ask for that.
     pub(crate) fn keep_for(&self, least: Duration) {
-        let free_at = self.hold.granted_at + least;
+        let granted_at = self.user.as_ref().map_or(self.hold.granted_at, |user| user.granted_at);
+        let free_at = granted_at + least;
         let mut validity = self.hold.validity();
         validity.free_at = validity.free_at.max(free_at);
     }
@@ -316,15 +342,29 @@ impl Held {
         token
     }
 
-    /// Cancels the token of a set when this is lost.
-    pub(crate) fn ends_set(&self, token: &CancellationToken) {
-        if let Some(user) = &self.user {
-            user.sets.lock().add(token.clone());
+    /// The token of the set of these holds, which is cancelled when one of them is lost.
+    pub(crate) fn set_token(holds: &[Self]) -> CancellationToken {
+        let set: Vec<_> = holds.iter().map(Self::address).collect();
+        let token = holds.first().map(|first| first.hold.validity().sets.of(&set));
+        let token = token.unwrap_or_default();
+        for held in holds {
+            if let Some(user) = &held.user {
+                user.sets.lock().add(&set, &token);
+            }
+            held.hold.validity().sets.add(&set, &token);
+            // Whoever leaves, or ends it, from now on finds the token.
+            if matches!(held.state(), LockState::Lost(_)) {
+                token.cancel();
+            }
         }
-        self.hold.validity().sets.add(token.clone());
-        // Whoever leaves, or ends it, from now on finds the token.
-        if matches!(self.state(), LockState::Lost(_)) {
-            token.cancel();
+        token
+    }
+
+    /// Of the user, who may leave the hold to others, if there is one.
+    fn address(&self) -> usize {
+        match &self.user {
+            Some(user) => Arc::as_ptr(user).addr(),
+            None => Arc::as_ptr(&self.hold).addr(),
         }
     }
 
@@ -742,17 +782,39 @@ mod tests {
 
     #[test]
     fn a_hold_forgets_the_sets_that_it_outlasts() {
-        let mut sets = SetTokens::default();
-        let lasts = CancellationToken::new();
-        sets.add(lasts.clone());
+        let clock = ManualClock::default();
+        let lasting = [hold(&clock, None), hold(&clock, None)];
+        let read = || lasting[1].used_as(lasting[1].key().clone(), lasting[1].fence());
+        let (reads, lasts) = ([lasting[0].clone(), read()], Held::set_token(&lasting));
         for _ in 0..1_000 {
-            let token = CancellationToken::new();
-            sets.add(token.clone());
-            token.cancel();
+            Held::set_token(&lasting);
+            Held::set_token(&reads);
+            let brief = [lasting[0].clone(), hold(&clock, None), read()];
+            let token = Held::set_token(&brief);
+            brief[1].lose(LostReason::Released);
+            assert!(token.is_cancelled());
         }
-        assert!(sets.0.len() < 20, "{}", sets.0.len());
-        sets.cancel();
+        for held in &lasting {
+            let sets = held.hold.validity().sets.0.len();
+            assert!(sets < 40, "{sets}");
+        }
+        let read = Held::set_token(&reads);
+        reads[1].leave();
+        assert!(read.is_cancelled() && Held::set_token(&reads).is_cancelled());
+        assert!(!lasts.is_cancelled());
+        lasting[1].lose(LostReason::Taken);
         assert!(lasts.is_cancelled());
+    }
+
+    #[test]
+    fn the_token_of_a_set_outlives_the_set_but_no_hold_of_it() {
+        let clock = ManualClock::default();
+        let lasts = hold(&clock, None);
+        for _ in 0..100 {
+            // The next one may have the address of the last one.
+            let token = Held::set_token(&[lasts.clone(), hold(&clock, None)]);
+            assert!(token.is_cancelled(), "nobody has the second hold any more");
+        }
     }
 
     #[test]

@@ -709,12 +709,7 @@ impl SetLostSignal {
     #[must_use = "a token does nothing unless it is asked or awaited"]
     pub fn cancellation_token(&self) -> CancellationToken {
         let SharedSet { holds, token } = &*self.0.0;
-        let new = || {
-            let token = CancellationToken::new();
-            holds.iter().for_each(|held| held.ends_set(&token));
-            token
-        };
-        let token = token.get_or_init(new).child_token();
+        let token = token.get_or_init(|| Held::set_token(holds)).child_token();
         // A loss that nobody has noticed yet is marked by that.
         self.0.state();
         token

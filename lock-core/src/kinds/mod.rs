@@ -147,7 +147,7 @@ macro_rules! guard {
             /// Keeps it from others until `least` after the grant, even if it is released sooner: see
             /// [`LockGuard::set_min_hold`](crate::LockGuard::set_min_hold).
             pub fn set_min_hold(&self, least: std::time::Duration) {
-                self.lock().set_min_hold(least);
+                self.held.keep_for(least);
             }
 
             /// Runs `body` under it, then releases it. If it is lost, the body is dropped at its next await.

@@ -264,3 +264,34 @@ async fn a_kind_refuses_a_least_time_above_the_longest() {
     let set = locks.all(["b", "a"]).unwrap().max_hold(SECOND).min_hold(2 * SECOND);
     assert_eq!(set.acquire().await.unwrap_err().kind(), ErrorKind::InvalidInput);
 }
+
+/// The gate of a writer, and the slot in which others read already, were granted long before.
+#[tokio::test(start_paused = true)]
+async fn a_kind_is_kept_from_when_it_is_whole() {
+    // Whoever polls comes a little later.
+    let kept = |lasted| (10 * SECOND..15 * SECOND).contains(&lasted);
+    for store in stores() {
+        let (store, locks, clock) = virtual_locks(store);
+        let process = another(&store, clock);
+        let prices = locks.rw_lock("prices").unwrap();
+        let keeps = prices.clone().min_hold(10 * SECOND);
+        let other = process.rw_lock("prices").unwrap();
+        let reads = other.read().await.unwrap();
+        let writes = tokio::spawn(async move { keeps.write().await });
+        clock.sleep(20 * SECOND).await;
+        reads.release().await.unwrap();
+        let begun = clock.now();
+        drop(writes.await.unwrap().unwrap());
+        drop(other.write().await.unwrap());
+        assert!(kept(clock.now().since(begun)));
+
+        let first = prices.read().await.unwrap();
+        clock.sleep(20 * SECOND).await;
+        let begun = clock.now();
+        let second = prices.read().await.unwrap();
+        second.set_min_hold(10 * SECOND);
+        drop((first, second));
+        drop(other.write().await.unwrap());
+        assert!(kept(clock.now().since(begun)));
+    }
+}
