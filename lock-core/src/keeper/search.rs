@@ -8,7 +8,10 @@ use super::call::Call;
 use super::client::Client;
 use super::line::{Cohort, LastAnswer, LineSeat, LineTurn, Pass, SeenHolder};
 use super::polling::Poller;
-use super::{Caller, GrantedClaim, Keeper, Patience, SearchOutcome, call, schedule};
+use super::{
+    Caller, GrantedClaim, Keeper, Patience, STANDSTILL_GRACE, SearchOutcome, call, overrun_grace,
+    schedule,
+};
 use crate::backoff::Backoff;
 use crate::contract::Fences;
 use crate::hold::{LockTerms, lead};
@@ -139,26 +142,31 @@ impl<'a> Acquisition<'a> {
         call: Call<T>,
     ) -> Result<T> {
         let Self { keeper, client, caller, search, seat, .. } = self;
-        let Keeper { claim, request, .. } = &mut **keeper;
-        let meanwhile = pin!(async {
-            let is_late = tokio::select! {
-                biased;
-                () = stopped(client, caller) => false,
-                () = client.clock.sleep_until(search.deadline) => true,
-            };
-            let error = if is_late {
-                search.is_cut_short(client, sent);
-                search.refusal(client)
-            } else {
-                closed()
-            };
-            caller.refuse(client, &request.key, error);
-            // Nor does it keep those behind it waiting.
-            if let Some(seat) = seat.take() {
-                search.tell(&seat);
-            }
-        });
-        call::to_its_end(claim, (&**client, &*request), operation, call, meanwhile).await
+        let Keeper { claim, request, terms, .. } = &mut **keeper;
+        let answer = {
+            let meanwhile = pin!(async {
+                let is_late = tokio::select! {
+                    biased;
+                    () = stopped(client, caller) => false,
+                    () = client.clock.sleep_until(search.deadline) => true,
+                };
+                let error = if is_late {
+                    search.is_cut_short(client, sent);
+                    search.refusal(client)
+                } else {
+                    closed()
+                };
+                caller.refuse(client, &request.key, error);
+                // Nor does it keep those behind it waiting.
+                if let Some(seat) = seat.take() {
+                    search.tell(&seat);
+                }
+            });
+            call::to_its_end(claim, (&**client, &*request), operation, call, meanwhile).await
+        };
+        let limit = request.call_timeout;
+        search.woke(sent + limit + overrun_grace(limit), client.clock.now(), terms);
+        answer
     }
 
     /// The store has granted the lock: if there is time left to use it, the search is over.
@@ -244,9 +252,7 @@ impl<'a> Acquisition<'a> {
                 }
                 Patience::Try => true,
                 Patience::Until(deadline) => now >= deadline,
-                Patience::Forever => {
-                    now.since(search.answered_at) >= self.keeper.terms.unavailable_after
-                }
+                Patience::Forever => now >= self.gives_up_at(),
             };
         if is_over { self.refused() } else { SearchStep::Wait }
     }
@@ -322,6 +328,7 @@ impl Acquisition<'_> {
             if let Some((last, answered_at)) = line.last(now) {
                 self.search.last = Some(last);
                 self.search.answered_at = self.search.answered_at.max(answered_at);
+                self.search.silent_from = self.search.silent_from.max(answered_at);
             }
             let turn_at = match seat.turn(&*clock) {
                 LineTurn::Now => return Ok(Turn::Now),
@@ -344,6 +351,7 @@ impl Acquisition<'_> {
                 () = failed => {}
                 () = clock.sleep_until(wake_at) => {}
             }
+            self.search.woke(wake_at.max(now), clock.now(), &self.keeper.terms);
         }
     }
 
@@ -386,7 +394,7 @@ impl Acquisition<'_> {
             }
             // A store that is fair says itself when it is a waiter's turn.
             let seat = self.seat.as_ref().filter(|_| !self.client.capabilities.fair);
-            tokio::select! {
+            let looks = tokio::select! {
                 biased;
                 () = stopped(&self.client, self.caller) => return self.ended(closed()),
                 pushed = call::changed(&mut self.keeper.claim), if push => match pushed {
@@ -394,15 +402,20 @@ impl Acquisition<'_> {
                         // A change is kept until it is asked for, so asking a little later misses nothing, and a
                         // store that pushes endlessly is not asked endlessly.
                         self.search.pace.push_from = now + PUSH_SPACING;
-                        return SearchStep::Look;
+                        true
                     }
                     Err(error) => {
                         tracing::debug!(target: "distlock", key = %self.keeper.key(), %error, "no pushes: polling");
                         self.search.pace.no_pushes(&self.client, now);
+                        false
                     }
                 },
-                () = local_release(seat) => return SearchStep::Look,
-                () = clock.sleep_until(wake_at) => {}
+                () = local_release(seat) => true,
+                () = clock.sleep_until(wake_at) => false,
+            };
+            self.search.woke(wake_at.max(now), clock.now(), &self.keeper.terms);
+            if looks {
+                return SearchStep::Look;
             }
         }
     }
@@ -410,7 +423,7 @@ impl Acquisition<'_> {
     /// When a store that is silent is given up.
     fn gives_up_at(&self) -> ClockInstant {
         match self.search.patience {
-            Patience::Forever => self.search.answered_at + self.keeper.terms.unavailable_after,
+            Patience::Forever => self.search.silent_from + self.keeper.terms.unavailable_after,
             Patience::Try | Patience::Until(_) => ClockInstant::FAR_FUTURE,
         }
     }
@@ -477,6 +490,8 @@ struct Search {
     deadline: ClockInstant,
     /// When the store last answered anything.
     answered_at: ClockInstant,
+    /// From then on, a store without an answer is silent.
+    silent_from: ClockInstant,
     /// What the store said last.
     last: Option<LastAnswer>,
     tries: u32,
@@ -512,6 +527,7 @@ impl Search {
             started: now,
             deadline,
             answered_at: now,
+            silent_from: now,
             last: None,
             tries: 0,
             without_effect: 0,
@@ -529,7 +545,15 @@ impl Search {
     /// The store has answered anything.
     fn answered(&mut self, client: &Client, now: ClockInstant) {
         client.silent_store.answered();
-        self.answered_at = now;
+        (self.answered_at, self.silent_from) = (now, now);
+    }
+
+    /// Something was `due`. If the process, or its machine, has stood still since, it has asked nobody meanwhile: no store
+    /// has been silent for that time.
+    fn woke(&mut self, due: ClockInstant, now: ClockInstant, terms: &LockTerms) {
+        if now.since(due) > (terms.unavailable_after / 2).max(STANDSTILL_GRACE) {
+            self.silent_from = now;
+        }
     }
 
     /// The deadline has come before the answer to a call that was sent at `sent`. That says less than what came

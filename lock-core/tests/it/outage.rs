@@ -109,3 +109,36 @@ async fn an_answer_that_comes_too_late_for_one_tells_the_others_that_the_store_i
     assert_eq!(error.kind(), ErrorKind::NoAnswer);
     assert_eq!(waits.await.unwrap().unwrap_err().kind(), ErrorKind::NotAcquired);
 }
+
+/// While the machine sleeps nobody is asked, so the store has not been silent for that time.
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_has_slept_gives_the_store_its_time() {
+    for asks in [false, true] {
+        let clock = TokioClock::default();
+        let store = MemoryBackend::queued().with_clock(clock);
+        let (locks, client, guard) = held(&store, clock).await;
+        let locks = locks.unavailable_after(30 * SECOND).build().unwrap();
+        let lock = locks.named("a").unwrap();
+        let waiters: Vec<_> = (0..3)
+            .map(|_| {
+                let lock = lock.clone();
+                tokio::spawn(async move { lock.acquire().await.map(drop) })
+            })
+            .collect();
+        tokio::time::sleep(SECOND).await;
+        if asks {
+            // A call is under way.
+            client.freeze();
+            clock.sleep(16 * SECOND).await;
+        }
+        client.refuse();
+        tokio::time::advance(3600 * SECOND).await;
+        clock.sleep(20 * SECOND).await;
+        client.thaw();
+        client.heal();
+        drop(guard);
+        for waiter in waiters {
+            waiter.await.unwrap().unwrap();
+        }
+    }
+}
