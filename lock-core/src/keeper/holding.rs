@@ -67,8 +67,8 @@ impl HeldClaim {
             let is_alive = !matches!(state, LockState::Lost(_));
             let due_at = if is_alive { self.due_at() } else { ClockInstant::FAR_FUTURE };
             // Where a renewal takes as long as its interval, the next one is due at once: what was asked for
-            // meanwhile comes first.
-            has_acted = now >= due_at && !has_acted;
+            // meanwhile comes first. The end of the hold is not put off.
+            has_acted = now >= due_at && (!has_acted || now >= self.held.signal_at());
             if has_acted {
                 Box::pin(self.act(now)).await;
                 continue;

@@ -10,8 +10,8 @@ use crate::contract::check_part;
 use crate::keeper::{Client, Patience};
 use crate::mutex::Mutex;
 use crate::{
-    ClockInstant, Error, FencingToken, Held, Lock, LockGuard, LockKey, Locks, Operation, Released,
-    Result, Seen, jitter,
+    Clock, ClockInstant, Error, FencingToken, Held, Lock, LockGuard, LockKey, Locks, Operation,
+    Released, Result, Seen, jitter,
 };
 
 impl Locks {
@@ -422,10 +422,21 @@ impl Leadership {
     ///
     /// Cancel-safe: it resigns in the background.
     pub async fn resign(self) -> Result<Released> {
-        let client = Arc::clone(self.guard.client());
-        let released = rules::resign(self.guard).await;
-        *self.resigned.lock() = Some(client.clock.now());
-        released
+        let clock = Arc::clone(&self.guard.client().clock);
+        let _marked = MarksResignation { at: self.resigned, clock };
+        rules::resign(self.guard).await
+    }
+}
+
+/// Marks the time of a resignation at its end, or when its caller has left it.
+struct MarksResignation {
+    at: Arc<Mutex<Option<ClockInstant>>>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Drop for MarksResignation {
+    fn drop(&mut self) {
+        *self.at.lock() = Some(self.clock.now());
     }
 }
 

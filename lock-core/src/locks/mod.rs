@@ -190,13 +190,10 @@ impl Locks {
     /// Cancel-safe.
     pub async fn health(&self) -> Result<Health> {
         let sent = self.0.clock.now();
-        let ping = async {
-            let operation = Operation::Ping;
-            let failed =
-                |error: &Error| self.0.tell(None, LockEvent::CallFailed { operation, error });
-            self.0.backend.ping().await.inspect_err(failed)
-        };
-        self.0.within(self.0.call_limit(), Operation::Ping, ping).await?;
+        let operation = Operation::Ping;
+        let failed = |error: &Error| self.0.tell(None, LockEvent::CallFailed { operation, error });
+        let ping = self.0.within(self.0.call_limit(), operation, self.0.backend.ping());
+        ping.await.inspect_err(failed)?;
         let answered_in = self.0.clock.now().since(sent);
         Ok(Health { answered_in, in_use: self.0.keepers.len() })
     }

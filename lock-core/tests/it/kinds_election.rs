@@ -287,35 +287,38 @@ async fn a_closed_store_is_not_asked() {
     assert_eq!(store.requests(), asked);
 }
 
-/// Counts the looks that have failed.
+/// The calls that have failed, each with its lock.
 #[derive(Clone, Debug, Default)]
-struct FailedLooks(Arc<Mutex<Vec<Option<String>>>>);
+struct FailedCalls(Arc<Mutex<Vec<String>>>);
 
-impl LockLayer for FailedLooks {
+impl LockLayer for FailedCalls {
     fn observer(&self) -> Option<Arc<dyn LockObserver>> {
         Some(Arc::new(self.clone()))
     }
 }
 
-impl LockObserver for FailedLooks {
+impl LockObserver for FailedCalls {
     fn observe(&self, _: &'static str, lock: Option<&LockKey>, event: LockEvent<'_>) {
-        if let LockEvent::CallFailed { operation: Operation::Look, .. } = event {
-            self.0.lock().unwrap().push(lock.map(ToString::to_string));
+        if let LockEvent::CallFailed { operation, .. } = event {
+            self.0.lock().unwrap().push(format!("{operation} {:?}", lock.map(LockKey::name)));
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_look_has_a_limit_and_its_failure_is_told() {
+async fn a_call_has_a_limit_and_its_failure_is_told() {
     let (store, _, clock) = virtual_locks(MemoryBackend::queued());
-    let failed = FailedLooks::default();
+    let failed = FailedCalls::default();
     let locks = Locks::builder(store.clone()).clock(clock).layer(failed.clone());
-    let election = locks.call_timeout(2 * SECOND).build().unwrap().election("x").unwrap();
+    let locks = locks.call_timeout(2 * SECOND).build().unwrap();
+    let election = locks.election("x").unwrap();
     store.freeze();
     let begun = clock.now();
     assert_eq!(election.leader().await.unwrap_err().kind(), ErrorKind::NoAnswer);
     assert_eq!(clock.now().since(begun), 2 * SECOND);
-    assert_eq!(*failed.0.lock().unwrap(), [Some("x".to_owned())]);
+    assert_eq!(locks.health().await.unwrap_err().kind(), ErrorKind::NoAnswer);
+    assert_eq!(clock.now().since(begun), 4 * SECOND);
+    assert_eq!(*failed.0.lock().unwrap(), [r#"look Some("x")"#, "ping None"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -418,7 +421,8 @@ async fn a_leader_that_is_lost_while_others_campaign_is_replaced() {
 /// On a store without a queue, who resigns would else find the lock free before anybody else looks.
 #[tokio::test(start_paused = true)]
 async fn who_resigns_again_and_again_gives_others_their_turn() {
-    for store in stores() {
+    let both = |store: MemoryBackend| [(store.clone(), true), (store.stepwise(), false)];
+    for (store, waits) in stores().into_iter().flat_map(both) {
         let (store, _, clock) = virtual_locks(store);
         let led = Arc::new(Mutex::new(Vec::new()));
         let candidates = ["one", "two"].map(|value| {
@@ -428,7 +432,9 @@ async fn who_resigns_again_and_again_gives_others_their_turn() {
                     let leadership = election.campaign(value).await.unwrap();
                     led.lock().unwrap().push(value);
                     clock.sleep(10 * MS).await;
-                    leadership.resign().await.unwrap();
+                    let polls = if waits { usize::MAX } else { 1 };
+                    let resigned = dropped_after(polls, leadership.resign()).await;
+                    assert_eq!(resigned.is_some(), waits);
                 }
             })
         });
