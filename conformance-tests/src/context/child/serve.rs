@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -23,16 +24,20 @@ pub(crate) fn serve(harness: &dyn Harness, uri: &str) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let served = runtime.block_on(serve_orders(harness, uri));
+    let orders = || runtime.block_on(serve_orders(harness, uri));
+    let served = catch_unwind(AssertUnwindSafe(orders));
     // Reading standard input blocks a thread, which must not keep this process alive.
     runtime.shutdown_background();
     match served {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("the child process failed: {error}");
-            ExitCode::FAILURE
-        }
+        Ok(Ok(())) => return ExitCode::SUCCESS,
+        Ok(Err(error)) => eprintln!("the child process failed: {error}"),
+        // Standard error has it.
+        Err(_) => {}
     }
+    if let Some(panicked) = panicked() {
+        write(&panicked);
+    }
+    ExitCode::FAILURE
 }
 
 async fn serve_orders(harness: &dyn Harness, uri: &str) -> Result<()> {
@@ -62,9 +67,15 @@ async fn serve_orders(harness: &dyn Harness, uri: &str) -> Result<()> {
 
 /// Says it, or that something has panicked, whatever else there is to say.
 fn say(reply: &Reply) {
+    write(panicked().as_ref().unwrap_or(reply));
+}
+
+fn panicked() -> Option<Reply> {
     let panics = panics::elsewhere();
-    let panicked = Reply::Panicked { what: panics.join("; ") };
-    let reply = if panics.is_empty() { reply } else { &panicked };
+    (!panics.is_empty()).then(|| Reply::Panicked { what: panics.join("; ") })
+}
+
+fn write(reply: &Reply) {
     let line = serde_json::to_string(reply).unwrap_or_else(|error| format!("\"{error}\""));
     let mut out = std::io::stdout().lock();
     // A parent that no longer listens has no use for the answer.

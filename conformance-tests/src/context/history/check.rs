@@ -21,7 +21,7 @@ pub enum Violation {
     },
 }
 
-/// Checks the holds of one name in O(n log n).
+/// Checks the holds of one name: in O(n log n), unless many were believed in at the same time.
 ///
 /// # Errors
 ///
