@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use lock_core::{ClockInstant, Error, ErrorKind, Result};
+use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
 use redis::{Client, Cmd, PushInfo, PushKind, RedisError, Value};
-use tokio::sync::Mutex;
 
 use super::group::{MasterGroup, ServerAddress};
 use super::reply::{info_field, process_in};
@@ -26,12 +26,13 @@ const FRESH: Duration = Duration::from_secs(1);
 /// One connection, which all calls share.
 pub(super) struct NodeConnection {
     driver: MultiplexedConnection,
-    /// The process at its other end, as a marker names it; `None` until it is asked for.
+    /// The process at its other end, as a marker names it; `None` until it is asked for. Never locked over an await: a
+    /// call that nobody polls would stop all others.
     pub(super) process: Mutex<Option<Arc<str>>>,
     made: ClockInstant,
     fate: Arc<ConnectionFate>,
     /// Held while it is checked whether it still answers.
-    check: Arc<Mutex<()>>,
+    check: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// Whether a connection may still be used. The driver's own task, which reports its end, shares this.

@@ -150,10 +150,7 @@ impl Node {
         let connection = self.connected(end).await?;
         let patience = self.response_timeout;
         let process = match call.is_of_process() {
-            true => {
-                let limit = end.since(self.clock().now());
-                Some(self.within(limit, self.process(&connection, end)).await?)
-            }
+            true => Some(self.process(&connection, end).await?),
             false => None,
         };
         let process = process.as_deref();
@@ -166,30 +163,28 @@ impl Node {
         }
         let answer = self.described(answer)?;
         if process.is_some() && names_another_process(&answer) {
-            // Only what was sent: another call may have asked since, or asks now.
-            if let Ok(mut known) = connection.process.try_lock() {
-                known.take_if(|known| Some(&**known) == process);
-            }
+            // Only what was sent: another call may have asked since.
+            connection.process.lock().take_if(|known| Some(&**known) == process);
         }
         read(answer).inspect_err(|_| connection.distrust())
     }
 
-    /// The process to which the connection leads, as a marker names it. It is asked for once, since no connection
-    /// outlives its process, and sentinels end those of a master that they demote; and again once the marker names another
-    /// one: a master that goes on for long without a replica changes its `master_replid`.
+    /// The process to which the connection leads, as a marker names it. It is asked for once, or once by each of several calls
+    /// that begin together, since no connection outlives its process, and sentinels end those of a master that they demote; and
+    /// again once the marker names another one: a master that goes on for long without a replica changes its `master_replid`.
     async fn process(
         &self,
         connection: &Arc<NodeConnection>,
         end: ClockInstant,
     ) -> Result<Arc<str>> {
-        let mut known = connection.process.lock().await;
-        if let Some(process) = &*known {
-            return Ok(Arc::clone(process));
+        let known = connection.process.lock().clone();
+        if let Some(process) = known {
+            return Ok(process);
         }
         let info = connection.exchange(&redis::cmd("INFO"), end, self.response_timeout).await?;
         let process = process_in(&self.described(info)?);
-        *known = Some(Arc::clone(&process));
-        Ok(process)
+        // What another call has been told since is younger than the answer to one that was not polled for long.
+        Ok(Arc::clone(connection.process.lock().get_or_insert(process)))
     }
 
     /// Sends one command.
