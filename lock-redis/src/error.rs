@@ -190,10 +190,14 @@ const TRANSIENT: &[&str] = &[
     "TRYAGAIN",
 ];
 
-/// Whether the server cannot write because it is a replica (by now), or a master that its replicas have left: on a new
-/// connection the name may lead to another one.
-pub(crate) fn may_be_replaced(error: &RedisError) -> bool {
-    matches!(code_of(error), "READONLY" | "NOREPLICAS")
+/// Whether a new connection may lead to another server that can write: this one is a replica by now, or a master that its
+/// replicas have left, of which sentinels alone know a successor.
+pub(crate) fn may_be_replaced(error: &RedisError, is_led: bool) -> bool {
+    match code_of(error) {
+        "READONLY" => true,
+        "NOREPLICAS" => is_led,
+        _ => false,
+    }
 }
 
 /// The error for an answer that is not in the expected form.
@@ -301,8 +305,10 @@ mod tests {
             "-MISCONF Redis is configured to save RDB snapshots, but it is currently not able to persist on disk. Commands that may modify the data set are disabled",
         ] {
             let wrapped = server(ServerErrorKind::ResponseError, &format!("{PLACE}{said}"));
-            let replaced = said.starts_with("-READONLY") || said.starts_with("-NOREPLICAS");
-            assert_eq!(may_be_replaced(&wrapped), replaced, "{said}");
+            let is_replica = said.starts_with("-READONLY");
+            assert_eq!(may_be_replaced(&wrapped, false), is_replica, "{said}");
+            let replaced = is_replica || said.starts_with("-NOREPLICAS");
+            assert_eq!(may_be_replaced(&wrapped, true), replaced, "{said}");
             let error = from_redis(wrapped, RequestStage::Sent, "h:1");
             assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Unavailable, true));
             assert_eq!(error.effect(), Effect::None, "refused before its first write: {said}");

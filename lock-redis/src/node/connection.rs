@@ -30,6 +30,8 @@ pub(super) struct NodeConnection {
     /// call that nobody polls would stop all others.
     pub(super) process: Mutex<Option<Arc<str>>>,
     made: ClockInstant,
+    /// Whether a sentinel has led here.
+    is_led: bool,
     fate: Arc<ConnectionFate>,
     /// Held while it is checked whether it still answers.
     check: Arc<tokio::sync::Mutex<()>>,
@@ -95,6 +97,7 @@ impl NodeConnection {
                 let mut opened = Self::to(&client, health, &endpoint).await?;
                 let info = group.check(&mut opened.driver, &endpoint).await?;
                 opened.process = Mutex::new(Some(process_in(&info)));
+                opened.is_led = true;
                 Ok(opened)
             };
             let led = tokio::time::timeout(group.limit, led).await;
@@ -142,7 +145,8 @@ impl NodeConnection {
             driver.subscribe(channel).await?;
         }
         let made = health.clock.now();
-        Ok(Self { driver, process: Mutex::default(), made, fate, check: Arc::default() })
+        let (process, check) = (Mutex::default(), Arc::default());
+        Ok(Self { driver, process, made, is_led: false, fate, check })
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -188,7 +192,7 @@ impl NodeConnection {
             }
             // The name may lead to another server by now. A new connection has just followed
             // the name, and each one wakes all waiters, so reconnects must not chase one another.
-            Err(error) if may_be_replaced(error) && sent.since(self.made) >= FRESH => {
+            Err(error) if may_be_replaced(error, self.is_led) && sent.since(self.made) >= FRESH => {
                 self.fate.give_up();
             }
             _ => health.note_answer(sent),

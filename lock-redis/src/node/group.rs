@@ -164,18 +164,19 @@ fn judge(info: &Value, endpoint: &str, group: &str, terms: GroupTerms) -> Result
     if let Some(policy) = info_field(info, "maxmemory_policy") {
         terms.eviction.check(endpoint, &policy)?;
     }
-    if terms.lag.is_none() {
-        return Ok(());
+    let binds_scripts = BINDS_SCRIPTS.check(&version);
+    let grants_alone = binds_scripts.is_err();
+    if terms.lag.is_some() {
+        binds_scripts?;
     }
-    BINDS_SCRIPTS.check(&version)?;
     // It is shown only where both settings are above 0.
     match info_field(info, "min_slaves_good_slaves").as_deref() {
         // How many it needs is not known here.
-        Some("0") => Err(cut_off(endpoint, 0, 1)),
-        Some(_) => Ok(()),
-        None => Err(Error::config(format!(
+        Some("0") if !grants_alone => Err(cut_off(endpoint, 0, 1)),
+        None if terms.lag.is_some() => Err(Error::config(format!(
             "the Redis server at {endpoint} has min-replicas-to-write 0: cut off from the others, it would go on granting locks while a new master grants them too. Set it, on every server of {group}, to half the number of replicas, rounded up; or choose lock_failover=trust"
         ))),
+        _ => Ok(()),
     }
 }
 
@@ -265,7 +266,9 @@ mod tests {
         assert_eq!(judged(bound, lag), Ok(()));
         let cut_off = "role:master redis_version:7.0.0 min_slaves_good_slaves:0";
         assert_eq!(judged(cut_off, lag), Err(ErrorKind::Unavailable));
-        assert_eq!(judged(cut_off, None), Ok(()));
+        assert_eq!(judged(cut_off, None), Err(ErrorKind::Unavailable), "it grants nothing");
+        let grants_alone = "role:master redis_version:6.2.0 min_slaves_good_slaves:0";
+        assert_eq!(judged(grants_alone, None), Ok(()));
         let unbound = "role:master redis_version:7.0.0";
         assert_eq!(judged(unbound, lag), Err(ErrorKind::Config));
         assert_eq!(judged(unbound, None), Ok(()));

@@ -167,6 +167,13 @@ pub(crate) async fn calls(
     info.lines().filter_map(calls).sum()
 }
 
+/// How many connections the server has taken so far.
+pub(crate) async fn connections(connection: &mut MultiplexedConnection) -> u64 {
+    let info: String = redis::cmd("INFO").arg("stats").query_async(connection).await.unwrap();
+    let line = info.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
+    line.unwrap().trim().parse().unwrap()
+}
+
 pub(crate) async fn keys(connection: &mut MultiplexedConnection) -> Vec<String> {
     redis::cmd("KEYS").arg("*").query_async(connection).await.unwrap()
 }

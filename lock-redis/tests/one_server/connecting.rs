@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use crate::common::{self, backend, claim, config, floor, locks, plain, run, server};
+use crate::common::{self, backend, claim, config, connections, floor, locks, plain, run, server};
 use conformance_tests::server::Port;
 use lock_core::{Attempt, Effect, ErrorKind, LockBackend, Locks, Released, Renewal};
 use lock_redis::{Eviction, RedisBackend, RedisConfig};
 use lock_testkit::servers::RedisServer;
-use redis::aio::MultiplexedConnection;
 use tokio::time::Instant;
 
 const SENTINEL: &str = "s3cr3t-sentinel";
@@ -141,11 +140,6 @@ async fn a_server_that_cannot_write_now_is_tried_again() {
     let (master, server) = (server().await, server().await);
     let backend = backend(&server).await;
     let mut plain = plain(&server).await;
-    let connections = async |plain: &mut MultiplexedConnection| -> u64 {
-        let info: String = redis::cmd("INFO").arg("stats").query_async(plain).await.unwrap();
-        let line = info.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
-        line.unwrap().trim().parse().unwrap()
-    };
     let port = master.address().unwrap().port().to_string();
     run(&mut plain, &["REPLICAOF", "127.0.0.1", &port]).await;
     let before = connections(&mut plain).await;
@@ -162,6 +156,22 @@ async fn a_server_that_cannot_write_now_is_tried_again() {
     run(&mut plain, &["REPLICAOF", "NO", "ONE"]).await;
     let mut holder = claim(&backend, "app", Duration::from_secs(30), false);
     assert!(matches!(holder.try_acquire().await.unwrap(), Attempt::Granted { .. }));
+}
+
+/// A new connection would lead to the same server, which sentinels alone could replace.
+#[tokio::test]
+async fn a_master_without_replicas_keeps_its_connections() {
+    let server = server().await;
+    let (backend, mut plain) = (backend(&server).await, plain(&server).await);
+    run(&mut plain, &["CONFIG", "SET", "min-replicas-to-write", "1"]).await;
+    let before = connections(&mut plain).await;
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    for _ in 0..2 {
+        let mut holder = claim(&backend, "app", Duration::from_secs(30), false);
+        let error = holder.try_acquire().await.unwrap_err();
+        assert!(error.is_retryable() && error.to_string().contains("NOREPLICAS"), "{error}");
+    }
+    assert_eq!(connections(&mut plain).await, before, "the connection was given up");
 }
 
 /// The server was made a replica, and then a master again, as after a fail-over and back.

@@ -2,19 +2,12 @@
 
 use std::time::Duration;
 
-use crate::common::{self, backend, claim, plain, run, server};
+use crate::common::{self, backend, claim, connections, plain, run, server};
 use conformance_tests::server::{Port, Proxy};
 use lock_core::{Attempt, LockBackend, LockKey, Locks};
 use lock_redis::RedisBackend;
-use redis::aio::MultiplexedConnection;
 
 const TTL: Duration = Duration::from_secs(30);
-
-async fn connections(plain: &mut MultiplexedConnection) -> u64 {
-    let info: String = redis::cmd("INFO").arg("stats").query_async(plain).await.unwrap();
-    let line = info.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
-    line.unwrap().trim().parse().unwrap()
-}
 
 /// A claim that is dropped before a slow answer comes does not break the connection for the others: a
 /// waiter whose channel is not heard for a moment loses its turn.
