@@ -13,7 +13,7 @@ pub(crate) use self::plan::{
     AdmissionPlan, AdmissionStep, AdmissionTerms, Marker, NodeReport, NonVoter, NonVoters,
 };
 use super::config::{Bootstrap, Recover};
-use super::quorum::fan_out::FanOut;
+use super::quorum::fan_out::{FanOut, decisive, final_kind};
 use super::quorum::scripts::{ADMIT, BEGIN, NODE_KEY, REPORT};
 use super::quorum::{Quorum, millis};
 use super::rules;
@@ -252,7 +252,7 @@ impl Admission {
             node.ask(REPORT.call().key(NODE_KEY), LIMIT, |answer| report(&answer)).await
         });
         let mut reports: Vec<_> = (0..self.quorum.len()).map(|_| None).collect();
-        let mut hopeless = Vec::new();
+        let mut failed = Vec::new();
         while let Some((number, answer)) = round.next().await {
             let endpoint = self.quorum.node(number).endpoint();
             match answer {
@@ -267,22 +267,15 @@ impl Admission {
                 }
                 Err(error) => {
                     tracing::debug!(target: "distlock", endpoint, %error, "no report");
-                    let kind = error.kind();
-                    if matches!(
-                        kind,
-                        ErrorKind::Denied | ErrorKind::Config | ErrorKind::Unsupported
-                    ) {
-                        hopeless.push(error);
-                    }
+                    failed.push(error);
                 }
             }
         }
         // Those that are only away may come back, and make a quorum.
         let spare = self.quorum.len() - self.quorum.needed();
-        match hopeless.pop() {
-            Some(error) if hopeless.len() >= spare && reports.iter().all(Option::is_none) => {
-                Err(error)
-            }
+        let lasting = failed.into_iter().filter(|error| final_kind(error).is_some());
+        match decisive(lasting, spare) {
+            Some(error) if reports.iter().all(Option::is_none) => Err(error),
             _ => Ok(reports),
         }
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use lock_core::{Effect, Error, ErrorKind, Result};
 use redis::Value;
 
+use super::fan_out::{self, decisive};
 use super::rules::{self, AnswerBrief};
 use crate::node::{ReplyReader, is_one};
 
@@ -204,13 +205,10 @@ impl AnswerTally {
         }
         let spare = nodes - self.needed;
         let failed = || self.replies.iter().flatten().filter(|reply| reply.has_failed());
-        let hopeless: Vec<_> = failed().filter_map(final_kind).collect();
-        let kind = if hopeless.len() > spare {
-            hopeless[0]
-        } else if failed().all(is_slow) {
-            ErrorKind::NoAnswer
-        } else {
-            ErrorKind::Unavailable
+        let kind = match decisive(failed().filter_map(final_kind), spare) {
+            Some(kind) => kind,
+            None if failed().all(is_slow) => ErrorKind::NoAnswer,
+            None => ErrorKind::Unavailable,
         };
         let error = Error::new(kind, message);
         let open = self.replies.iter().any(Option::is_none)
@@ -243,7 +241,7 @@ fn is_slow(reply: &NodeAnswer) -> bool {
 fn final_kind(reply: &NodeAnswer) -> Option<ErrorKind> {
     match reply {
         NodeAnswer::Otherwise(_) => Some(ErrorKind::Config),
-        NodeAnswer::Failed(error) if !error.is_retryable() => Some(error.kind()),
+        NodeAnswer::Failed(error) => fan_out::final_kind(error),
         _ => None,
     }
 }

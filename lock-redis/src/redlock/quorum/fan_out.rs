@@ -85,8 +85,8 @@ impl<T: Send + 'static> FanOut<Result<T>> {
         if answers.len() >= needed {
             return Ok(answers);
         }
-        let denied = failures.iter().filter(|error| error.kind() == ErrorKind::Denied).count();
-        let hopeless = denied > self.nodes - needed;
+        let lasting = failures.iter().filter_map(final_kind);
+        let kind = decisive(lasting, self.nodes - needed).unwrap_or(ErrorKind::Unavailable);
         let list: Vec<_> = failures.iter().map(ToString::to_string).collect();
         let text = format!(
             "{} of {} nodes answer and can be used, and {needed} are needed: {}",
@@ -94,8 +94,20 @@ impl<T: Send + 'static> FanOut<Result<T>> {
             self.nodes,
             list.join("; ")
         );
-        Err(Error::new(if hopeless { ErrorKind::Denied } else { ErrorKind::Unavailable }, text))
+        Err(Error::new(kind, text))
     }
+}
+
+/// The kind of a failure of one node that does not pass by itself.
+pub(crate) fn final_kind(error: &Error) -> Option<ErrorKind> {
+    (!error.is_retryable()).then(|| error.kind())
+}
+
+/// The first of the failures that do not pass by themselves, if they are more than can be spared: it is that of all.
+pub(crate) fn decisive<T>(lasting: impl IntoIterator<Item = T>, spare: usize) -> Option<T> {
+    let mut lasting = lasting.into_iter();
+    let first = lasting.next()?;
+    (lasting.count() >= spare).then_some(first)
 }
 
 #[cfg(test)]
@@ -139,6 +151,7 @@ mod tests {
     #[tokio::test]
     async fn a_round_ends_with_what_is_wanted_or_with_the_last_answer() {
         let (denied, down) = (|| failed(ErrorKind::Denied), || failed(ErrorKind::Unavailable));
+        let store = || failed(ErrorKind::Store);
         assert_eq!(round(vec![Ok(1), Ok(1), Ok(1)]).collect(2, 2).await.unwrap(), [1, 1]);
         assert_eq!(round(vec![Ok(1), Ok(1), Ok(1)]).collect(2, 3).await.unwrap().len(), 3);
         assert_eq!(round(vec![Ok(1), down(), Ok(1)]).collect(2, 3).await.unwrap().len(), 2);
@@ -147,6 +160,8 @@ mod tests {
             (vec![Ok(1), denied(), down()], ErrorKind::Unavailable, "2 are needed: why; why"),
             (vec![Ok(1), denied(), denied()], ErrorKind::Denied, "1 of 3 nodes"),
             (vec![denied(), denied(), denied()], ErrorKind::Denied, "0 of 3 nodes"),
+            (vec![Ok(1), store(), store()], ErrorKind::Store, "1 of 3 nodes"),
+            (vec![Ok(1), store(), down()], ErrorKind::Unavailable, "1 of 3 nodes"),
         ] {
             let error = round(answers).collect(2, 3).await.unwrap_err();
             assert_eq!(error.kind(), kind, "{error}");
