@@ -368,13 +368,13 @@ impl NonVoter {
 pub(crate) struct NonVoters {
     list: Vec<NonVoter>,
     noted: Option<ClockInstant>,
-    /// Whether the log has it.
-    warned: bool,
+    /// The nodes, or all of them together, of which the log has it.
+    warned: Vec<Option<usize>>,
 }
 
 impl NonVoters {
     /// Notes what nodes wait for, and says whether to log it: not while the work is under way, and
-    /// only once.
+    /// only once for each node, until it waits no more.
     pub(crate) fn note(
         &mut self,
         list: &[NonVoter],
@@ -383,8 +383,12 @@ impl NonVoters {
     ) -> bool {
         self.list = list.to_vec();
         self.noted = Some(now);
-        let warn = !list.is_empty() && !is_under_way && !self.warned;
-        self.warned = !list.is_empty() && (self.warned || warn);
+        if is_under_way {
+            return false;
+        }
+        let nodes: Vec<_> = list.iter().map(|why| why.node).collect();
+        let warn = nodes.iter().any(|node| !self.warned.contains(node));
+        self.warned = nodes;
         warn
     }
 
@@ -730,5 +734,28 @@ mod tests {
         assert!(!non_voters.note(&[], false, start));
         assert_eq!(non_voters.text(endpoint, later), None);
         assert!(non_voters.note(&list, false, start));
+    }
+
+    /// One that is dead for weeks hides none of the others.
+    #[test]
+    fn each_node_that_comes_to_wait_is_logged() {
+        let start = ClockInstant::from_nanos(1);
+        let [a, b] = [0, 1].map(|node| NonVoter::node(node, "is away"));
+        let mut non_voters = NonVoters::default();
+        let both = [a.clone(), b];
+        let one = [a];
+        for (list, is_under_way, warn) in [
+            (&one[..], false, true),
+            (&one, false, false),
+            (&both, true, false),
+            (&both, false, true),
+            (&one, true, false),
+            (&both, false, false),
+            (&one, false, false),
+            (&both, false, true),
+        ] {
+            let warned = non_voters.note(list, is_under_way, start);
+            assert_eq!(warned, warn, "{list:?}, {is_under_way}");
+        }
     }
 }
