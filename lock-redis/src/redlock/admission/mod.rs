@@ -174,9 +174,16 @@ impl Admission {
             while let Some(admission) = weak.upgrade() {
                 let pause = match admission.advance().await {
                     Ok(AdmissionPlan { wait: None, .. }) => return,
-                    Ok(AdmissionPlan { wait: Some(wait), .. }) => wait.max(Duration::from_millis(100)),
+                    Ok(AdmissionPlan { wait: Some(wait), .. }) => {
+                        wait.max(Duration::from_millis(100))
+                    }
                     Err(error) => {
-                        tracing::warn!(target: "distlock", %error, "cannot admit the nodes of the quorum");
+                        let why = vec![NonVoter::all(error.to_string())];
+                        admission.set_why(&AdmissionPlan { why, ..AdmissionPlan::default() });
+                        // The next one that hears of a node without a vote begins again.
+                        if !error.is_retryable() {
+                            return;
+                        }
                         LONGEST_PAUSE
                     }
                 };
@@ -387,7 +394,41 @@ impl QuarantineClock {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
     use super::*;
+    use crate::RedlockConfig;
+
+    /// The address of a server that wants a password.
+    async fn closed() -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let refusal =
+                    "-NOAUTH HELLO must be called with the client already authenticated\r\n";
+                let mut asked = [0; 1024];
+                let _ = stream.read(&mut asked).await;
+                let _ = stream.write_all(refusal.repeat(4).as_bytes()).await;
+                while matches!(stream.read(&mut asked).await, Ok(1..)) {}
+            }
+        });
+        address.to_string()
+    }
+
+    #[tokio::test]
+    async fn what_does_not_pass_by_itself_ends_the_background_task() {
+        let nodes = [closed().await, closed().await, closed().await].join(",");
+        let url = format!("redlock://{nodes}?lock_quorum_name=q");
+        let quorum = Quorum::new(RedlockConfig::from_url(&url).unwrap()).unwrap();
+        let admission = Arc::new(Admission::new(Arc::new(quorum)));
+        admission.tend();
+        let ended = tokio::time::timeout(LONGEST_PAUSE / 2, admission.tended.lock()).await;
+        assert!(ended.is_ok(), "it goes on");
+        let why = admission.why().unwrap_or_default();
+        assert!(why.contains("refused the credentials"), "{why}");
+    }
 
     #[test]
     fn the_name_of_a_quorum_is_read_whole() {
