@@ -1,9 +1,10 @@
 //! Clients in other languages, which use a plain `SET NX PX`, and this one exclude each other.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::common::{
     self, backend, busy, claim, commands, is_granted, keys, locks, plain, run, server, set_nx,
+    until,
 };
 use lock_core::{Attempt, FencingToken, Released, Renewal};
 use lock_testkit::servers::RedisServer;
@@ -106,7 +107,7 @@ async fn a_list_has_our_locks_among_other_keys() {
     let _held = locks.named("job:held").unwrap().acquire().await.unwrap();
     let lock = locks.named("job:7").unwrap();
     let waiter = tokio::spawn(async move { lock.acquire().await });
-    common::until("it waits", Duration::from_secs(20), async || {
+    until("it waits", Duration::from_secs(20), async || {
         common::queued(&mut plain, "job:7").await.len() == 1
     })
     .await;
@@ -240,6 +241,19 @@ async fn a_polling_client_that_was_never_seen_is_not_starved() {
         tokio::time::sleep(Duration::from_millis(250)).await;
     }
     println!("a turn after {:?}", start.elapsed());
+    busy.iter().for_each(JoinHandle::abort);
+}
+
+/// The next turn of such a client was written when the server's clock was an hour ahead.
+#[tokio::test]
+async fn a_clock_that_is_set_back_starves_no_polling_client() {
+    let server = server().await;
+    let mut plain = plain(&server).await;
+    let busy = keep_busy(&server).await;
+    let ahead = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + Duration::from_secs(3600);
+    let next = ["HSET", "{job}\u{1e}waiters", "next", &ahead.as_micros().to_string()];
+    assert_eq!(run(&mut plain, &next).await, Value::Int(0), "it was there");
+    until("a turn", Duration::from_secs(15), async || set_nx(&mut plain, "job", 1_000).await).await;
     busy.iter().for_each(JoinHandle::abort);
 }
 

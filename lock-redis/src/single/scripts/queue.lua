@@ -42,14 +42,15 @@ end
 
 -- Whether the lock is to be left free for a while, so that a client which polls with a plain SET NX
 -- gets a turn: every second while one was seen in the last minute, else every 10 s. That is kept with the
--- waiters, as long as there are any: a lock may be held for hours.
+-- waiters, as long as there are any: a lock may be held for hours. What lies further ahead than that was written before
+-- the clock was set back.
 local function pause_due(due, seen)
-  if due and now < due then return false end
-  local every = 10000000
-  if seen and now - seen < 60000000 then every = 1000000 end
-  redis.call('HSET', waiters, 'next', digits_of(now + every + 300000))
+  local every, length = 10000000, 300000
+  if due and now < due and due <= now + every + length then return false end
+  if seen and math.abs(now - seen) < 60000000 then every = 1000000 end
+  redis.call('HSET', waiters, 'next', digits_of(now + every + length))
   if not due then return false end
-  redis.call('HSET', waiters, 'till', digits_of(now + 300000))
+  redis.call('HSET', waiters, 'till', digits_of(now + length))
   return true
 end
 
