@@ -13,7 +13,7 @@ use super::hand_overs::HandOvers;
 use super::renewals::{self, RenewalAnswer, RenewalItem};
 use super::waiters::{PushEffect, PushedWaiter, WaiterTable, try_now};
 use crate::names::Keys;
-use crate::node::{Listener, Node, NodeEvent};
+use crate::node::{Eviction, Listener, Node, NodeEvent};
 
 /// Channels are this and the id of a client.
 const CHANNEL: &str = "distlock:";
@@ -28,6 +28,8 @@ pub(super) struct ServerClient {
     pub(super) hand_overs: Arc<HandOvers>,
     pub(super) grace: Duration,
     pub(super) may_pause: bool,
+    /// What each new connection is asked for, once the first one was, and unless sentinels lead to it.
+    pub(super) checked: OnceLock<Eviction>,
     /// The limit for a call that does not belong to a lock.
     pub(super) limit: Duration,
 }
@@ -62,6 +64,7 @@ impl ServerClient {
             node,
             grace: config.grace,
             may_pause,
+            checked: OnceLock::new(),
             limit: config.response_timeout + config.connect_timeout,
         });
         let _ = itself.set(Arc::downgrade(&client));
@@ -71,7 +74,10 @@ impl ServerClient {
     fn on_event(&self, event: &NodeEvent<'_>) {
         match event {
             // Messages published while the connection was down are lost.
-            NodeEvent::Up => self.ask_for(&self.waiters.missed_messages()),
+            NodeEvent::Up => {
+                self.ask_for(&self.waiters.missed_messages());
+                self.check_again();
+            }
             NodeEvent::Message { payload } => match self.waiters.on_message(payload) {
                 Some(PushEffect::Done) => {}
                 Some(PushEffect::HandedToNobody(owner, lock)) => {
@@ -85,6 +91,20 @@ impl ServerClient {
                 }
             },
         }
+    }
+
+    /// Another server may be at the address by now, or this one have other settings. What is held goes on; but people
+    /// are to know.
+    fn check_again(&self) {
+        let Some(eviction) = self.checked.get().copied() else { return };
+        let (node, limit) = (Arc::clone(&self.node), self.limit);
+        self.node.spawn(async move {
+            // Where this may not be asked, the first connection has said so.
+            let Ok(info) = node.command(&redis::cmd("INFO"), limit).await else { return };
+            if let Err(error) = super::judge(&info, node.endpoint(), eviction) {
+                tracing::warn!(target: "distlock", %error, "connected again to a server that cannot keep locks");
+            }
+        });
     }
 
     /// Asks the server about one entry, together with all that is asked at this moment. The request

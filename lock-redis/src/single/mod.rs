@@ -28,7 +28,7 @@ use self::claim::RedisClaim;
 use self::client::ServerClient;
 use self::scripts::{LOOK, MARK, PROBE};
 use crate::error::REDIS;
-use crate::node::{Eviction, ReplyReader, info_field};
+use crate::node::{Eviction, ReplyReader, ServerAddress, info_field};
 
 pub(crate) use self::config::{GRACE, PAUSE, RESPONSE_TIMEOUT};
 pub use self::config::{PARAMETERS, Pause, RedisConfig, SCHEMES};
@@ -79,6 +79,10 @@ impl RedisBackend {
             Self { client: ServerClient::new(&config)?, evicts: config.eviction == Eviction::Warn };
         backend.check_rights().await?;
         backend.check_server(config.eviction).await?;
+        // Sentinels lead to none that is not checked.
+        if matches!(config.address, ServerAddress::Fixed(_)) {
+            let _ = backend.client.checked.set(config.eviction);
+        }
         Ok(backend)
     }
 

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use crate::common::{self, backend, claim, config, connections, floor, locks, plain, run, server};
+use crate::common::{
+    self, backend, claim, config, connections, floor, locks, plain, run, server, until,
+};
 use conformance_tests::server::Port;
 use lock_core::{Attempt, Effect, ErrorKind, LockBackend, Locks, Released, Renewal};
 use lock_redis::{Eviction, RedisBackend, RedisConfig};
 use lock_testkit::servers::RedisServer;
+use lock_testkit::warnings::Warnings;
 use tokio::time::Instant;
 
 const SENTINEL: &str = "s3cr3t-sentinel";
@@ -314,6 +317,29 @@ async fn a_server_that_evicts_is_refused() {
         assert!(warned.capabilities().loses_data_on.contains(&lock_core::DataLoss::Eviction));
         lock_redis::connect(&format!("{}?lock_eviction=warn", server.url())).await.unwrap();
     }
+}
+
+/// Its settings may have changed since, or it may be another server at the same address. What is held goes on.
+#[tokio::test]
+async fn a_server_that_evicts_by_now_is_reported() {
+    let warnings = Warnings::keep();
+    let server = server().await;
+    let (backend, mut plain) = (backend(&server).await, plain(&server).await);
+    let mut holder = claim(&backend, "app", Duration::from_secs(30), false);
+    assert!(matches!(holder.try_acquire().await.unwrap(), Attempt::Granted { .. }));
+    run(&mut plain, &["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]).await;
+    run(&mut plain, &["CLIENT", "KILL", "TYPE", "pubsub"]).await;
+    let address = server.address().unwrap().to_string();
+    // Other tests use other servers.
+    let is_named = |warning: &String| {
+        [&address, "allkeys-lru", "Set it to noeviction"].iter().all(|part| warning.contains(*part))
+    };
+    until("a warning", Duration::from_secs(10), async || {
+        let _ = holder.renew().await;
+        warnings.so_far().iter().any(is_named)
+    })
+    .await;
+    assert!(matches!(holder.renew().await.unwrap(), Renewal::Alive { .. }));
 }
 
 #[tokio::test]
