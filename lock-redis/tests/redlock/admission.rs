@@ -389,6 +389,39 @@ async fn nothing_is_granted_before(backend: &lock_redis::RedlockBackend, end: In
     }
 }
 
+/// While a node is away, it is looked for less and less often; when it is back, it need not wait for the next look.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_was_away_for_long_is_brought_back_at_once() {
+    let masters = Masters::start().await.unwrap();
+    let mut plain = masters.plain(0).await;
+    let backend = masters.client("&lock_max_ttl=1s").await.unwrap();
+    granted(&mut *claim(&backend, "a", Duration::from_secs(1))).await;
+    drop(backend);
+    masters.0[2].kill().unwrap();
+    let begun = Instant::now();
+    let backend = masters.client("&lock_max_ttl=1s").await.unwrap();
+    sleep(Duration::from_secs(1)).await;
+    let before = requests(&mut plain).await;
+    let is_another = async || requests(&mut plain).await > before;
+    until("another look", Duration::from_secs(15), is_another).await;
+    let took = begun.elapsed();
+    assert!(took > Duration::from_millis(3500), "4 s after the first one, and not 2: {took:?}");
+    masters.0[2].restart(Data::Keep).await.unwrap();
+    let back = Instant::now();
+    let votes = async || {
+        let mut claim = claim(&backend, "b", Duration::from_millis(500));
+        granted(&mut *claim).await;
+        sleep(Duration::from_millis(50)).await;
+        let votes = masters.has(2, "b").await;
+        claim.release().await.unwrap();
+        votes
+    };
+    until("it votes", Duration::from_secs(15), votes).await;
+    // The next look would be 6 s after that, and the node would wait for another second.
+    let took = back.elapsed();
+    assert!(took < Duration::from_secs(6), "{took:?}");
+}
+
 /// A node that refuses to be brought back is not asked forever, and its reason is reported.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_refuses_its_marker_is_asked_now_and_then() {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use lock_core::{ClockInstant, Error, ErrorKind, OsRng, OwnerId, Result};
 use parking_lot::Mutex;
 use redis::Value;
+use tokio::sync::Notify;
 
 pub(crate) use self::plan::{
     AdmissionPlan, AdmissionStep, AdmissionTerms, Marker, NodeReport, NonVoter, NonVoters,
@@ -27,6 +28,8 @@ pub(crate) struct Admission {
     turn: tokio::sync::Mutex<AdmissionTurn>,
     /// Locked while a task brings nodes back.
     tended: Arc<tokio::sync::Mutex<()>>,
+    /// Tells that task of a node that was heard to give no vote.
+    heard: Arc<Notify>,
     /// Why nodes do not vote yet.
     non_voters: Mutex<NonVoters>,
 }
@@ -42,6 +45,8 @@ struct AdmissionTurn {
 
 /// The longest pause between two rounds of the background task.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// The longest rest on top of such a pause, see [`longer`].
+const LONGEST_REST: Duration = Duration::from_secs(28);
 /// The pause after a step that a node has refused, or that had no effect.
 const AFTER_FAILURE: Duration = Duration::from_secs(2);
 /// The limit for one reply: it does not count towards any lock's time.
@@ -51,7 +56,8 @@ impl Admission {
     pub(crate) fn new(quorum: Arc<Quorum>) -> Self {
         let clocks = (0..quorum.len()).map(|_| None).collect();
         let turn = tokio::sync::Mutex::new(AdmissionTurn { clocks, last: None });
-        Self { quorum, turn, tended: Arc::default(), non_voters: Mutex::default() }
+        let (tended, heard) = (Arc::default(), Arc::default());
+        Self { quorum, turn, tended, heard, non_voters: Mutex::default() }
     }
 
     /// Why nodes do not vote yet, if that is known.
@@ -165,17 +171,20 @@ impl Admission {
 
     /// Brings the nodes that do not vote back in the background.
     pub(crate) fn tend(self: &Arc<Self>) {
-        let Ok(tended) = Arc::clone(&self.tended).try_lock_owned() else { return };
-        let weak = Arc::downgrade(self);
+        let Ok(tended) = Arc::clone(&self.tended).try_lock_owned() else {
+            return self.heard.notify_one();
+        };
+        let (weak, heard) = (Arc::downgrade(self), Arc::clone(&self.heard));
         self.quorum.tasks.spawn(async move {
             // Until the task ends, or its runtime.
             let _tended = tended;
+            let mut rest = Duration::ZERO;
             // Ends with the backend, or when every node votes.
             while let Some(admission) = weak.upgrade() {
-                let pause = match admission.advance().await {
+                let (pause, all_vote) = match admission.advance().await {
                     Ok(AdmissionPlan { wait: None, .. }) => return,
-                    Ok(AdmissionPlan { wait: Some(wait), .. }) => {
-                        wait.max(Duration::from_millis(100))
+                    Ok(AdmissionPlan { wait: Some(wait), all_vote, .. }) => {
+                        (wait.max(Duration::from_millis(100)), all_vote)
                     }
                     Err(error) => {
                         let why = vec![NonVoter::all(error.to_string())];
@@ -184,12 +193,18 @@ impl Admission {
                         if !error.is_retryable() {
                             return;
                         }
-                        LONGEST_PAUSE
+                        (LONGEST_PAUSE, false)
                     }
                 };
-                let pause = admission.quorum.clock().sleep(pause.min(LONGEST_PAUSE));
+                rest = if all_vote { longer(rest) } else { Duration::ZERO };
+                let (clock, pause) = (admission.quorum.clock(), pause.min(LONGEST_PAUSE));
+                let (pause, rested) = (clock.sleep(pause), clock.sleep(pause + rest));
                 drop(admission);
                 pause.await;
+                tokio::select! {
+                    () = rested => {}
+                    () = heard.notified() => {}
+                }
             }
         });
     }
@@ -314,6 +329,12 @@ impl Admission {
         }
         failed
     }
+}
+
+/// How long the background task rests on top of its pause, after a rest of `before`: nodes that are away are all that is
+/// missing, perhaps for weeks, and one that comes back without its vote is heard.
+fn longer(before: Duration) -> Duration {
+    (before * 2).clamp(AFTER_FAILURE, LONGEST_REST)
 }
 
 async fn take_step(
