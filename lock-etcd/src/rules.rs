@@ -104,6 +104,11 @@ pub(crate) fn is_one_history<Footing: PartialEq>(then: Footing, now: Footing) ->
     then == now
 }
 
+/// Whether a watch goes on that was started in this era, where it is another one `now`.
+pub(crate) fn is_one_era<Era: PartialEq>(then: Era, now: Era) -> bool {
+    then == now
+}
+
 /// Whether a proof of this age may be taken where a request has this timeout.
 pub(crate) fn is_fresh(age: Duration, limit: Duration) -> bool {
     age <= limit

@@ -73,6 +73,7 @@ mod wrong {
         a_place_is_not_lost_with_the_one_before
         a_release_hands_the_lock_to_the_next
         a_restored_snapshot_is_no_proof
+        a_restored_snapshot_hides_no_loss
         a_release_proves_no_place_that_others_have_written
         a_proof_that_nobody_took_is_not_believed_later
         a_release_that_stands_still_keeps_nobody_waiting

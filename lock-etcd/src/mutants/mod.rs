@@ -75,6 +75,8 @@ mutants! {
         c06_a_check_of_a_waiter_says_whether_it_has_a_place;
     proves_over_a_restore: "what was seen before the store went back proves who is the first now",
         a_restored_snapshot_is_no_proof;
+    keeps_watches_of_the_past: "a watch is kept although the store went back to before its beginning",
+        a_restored_snapshot_hides_no_loss;
     hands_to_a_key: "a release hands the lock to whom a key belonged, whatever is there by now",
         a_release_proves_no_place_that_others_have_written;
     believes_an_old_proof: "what a neighbour has proven is believed for ever",

@@ -102,6 +102,10 @@ pub(crate) fn is_one_history<Footing: PartialEq>(then: Footing, now: Footing) ->
     Mutant::is_wanted("proves_over_a_restore") || right::is_one_history(then, now)
 }
 
+pub(crate) fn is_one_era<Era: PartialEq>(then: Era, now: Era) -> bool {
+    Mutant::is_wanted("keeps_watches_of_the_past") || right::is_one_era(then, now)
+}
+
 pub(crate) fn is_fresh(age: Duration, limit: Duration) -> bool {
     Mutant::is_wanted("believes_an_old_proof") || right::is_fresh(age, limit)
 }

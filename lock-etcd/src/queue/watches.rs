@@ -104,7 +104,7 @@ impl ClaimWatches {
 
     /// Notes a read of our entry. None is known to be before it.
     pub(crate) fn stands(&mut self, footing: Footing, revision: i64) {
-        (self.footing, self.revision) = (footing, revision);
+        self.has_read(footing, revision);
         (self.in_front, self.place) = (None, None);
     }
 
@@ -116,7 +116,7 @@ impl ClaimWatches {
         entry: &QueueEntry,
         in_front: EntryInFront,
     ) {
-        (self.footing, self.revision) = (footing, revision);
+        self.has_read(footing, revision);
         let waiter = WaitingEntry { entry: entry.clone(), in_front, footing };
         let is_watched =
             |known: &WatchedInFront| known.entry == waiter.in_front && !known.is_over();
@@ -126,6 +126,15 @@ impl ClaimWatches {
         if self.place.as_ref().is_none_or(|place| *place.waiter() != waiter) {
             self.place = Some(self.handover.register(waiter));
         }
+    }
+
+    /// Notes a read. If the store went back before it, the watches wait for revisions of the future, and hear nothing until
+    /// then: they are started again from what was read.
+    fn has_read(&mut self, footing: Footing, revision: i64) {
+        if !footing.is_of_one_era(self.footing) {
+            (self.own, self.in_front) = (None, None);
+        }
+        (self.footing, self.revision) = (footing, revision);
     }
 
     /// Whether the entry in front of ours is not known.
@@ -159,8 +168,11 @@ impl ClaimWatches {
     }
 
     /// Notes a read of our key alone. It does not update what a waiter knows of the entry before
-    /// it.
+    /// it, unless the store went back.
     pub(crate) fn confirmed(&mut self, footing: Footing, revision: i64, is_held: bool) {
+        if !footing.is_of_one_era(self.footing) {
+            return self.stands(footing, revision);
+        }
         self.footing = footing;
         if is_held {
             self.revision = self.revision.max(revision);

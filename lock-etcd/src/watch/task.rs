@@ -42,6 +42,11 @@ impl Footing {
     pub(crate) fn is_watched(self) -> bool {
         self.streams > 0
     }
+
+    /// Whether nothing shows that the store went back between two reads, whatever has become of the streams.
+    pub(crate) fn is_of_one_era(self, other: Self) -> bool {
+        rules::is_one_era(self.era, other.era)
+    }
 }
 
 /// All watches of a client.

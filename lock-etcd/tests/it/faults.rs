@@ -45,6 +45,7 @@ crate::common::run! {
     a_place_is_not_lost_with_the_one_before
     a_release_hands_the_lock_to_the_next
     a_restored_snapshot_is_no_proof
+    a_restored_snapshot_hides_no_loss
     a_holder_in_a_long_queue_tells_the_next_of_another_client
     a_release_proves_no_place_that_others_have_written
     a_proof_that_nobody_took_is_not_believed_later

@@ -138,6 +138,57 @@ pub(crate) async fn a_holder_looks_although_its_watch_stands() {
     must_eq!(answers.last(), Some(&Renewal::Lost), "{answers:?}");
 }
 
+/// The old copy has the key and its lease, too. The watch waits for revisions that are still to come: that of a holder, and
+/// that of a waiter which is granted the lock later.
+pub(crate) async fn a_restored_snapshot_hides_no_loss() {
+    let cluster = one().await;
+    let (a, b, other) = (backend(&cluster).await, backend(&cluster).await, plain(&cluster, 0));
+    let mut holder = a.claim(request("held", LONG)).unwrap();
+    granted(&mut *holder).await;
+    let mut first = b.claim(request("awaited", LONG)).unwrap();
+    granted(&mut *first).await;
+    let mut waiter = a.claim(request("awaited", LONG).with_wait(true)).unwrap();
+    busy(&mut *waiter).await;
+    cluster.back_up().await.unwrap();
+    for _ in 0..50 {
+        other.put("noise", "").await;
+    }
+    soon("a new connection", async { while a.ping().await.is_err() {} }).await;
+    renewed_and_watched(&mut *holder).await;
+    busy(&mut *waiter).await;
+    let _ = tokio::time::timeout(Duration::from_millis(300), waiter.changed()).await;
+    cluster.restore().await.unwrap();
+    for client in [&a, &b] {
+        soon("a new connection", async { while client.ping().await.is_err() {} }).await;
+    }
+    must_eq!(first.release().await.unwrap(), Released::Freed);
+    granted(&mut *waiter).await;
+    for (name, mut claim) in [("held/", holder), ("awaited/", waiter)] {
+        // The first renewals read the key.
+        for _ in 0..3 {
+            renewed_and_watched(&mut *claim).await;
+        }
+        // As an operator does who takes the lock away.
+        other.delete(&keys(&other, name).await[0].0).await;
+        told("its key has gone", &mut *claim).await;
+        must_eq!(claim.renew().await.unwrap(), Renewal::Lost, "{name}");
+    }
+}
+
+/// Renews until that is answered, and listens for a while.
+async fn renewed_and_watched(holder: &mut dyn Claim) {
+    soon("a renewal", async {
+        loop {
+            if let Ok(answer) = holder.renew().await {
+                must!(matches!(answer, Renewal::Alive { .. }), "it holds the lock");
+                return;
+            }
+        }
+    })
+    .await;
+    let _ = tokio::time::timeout(Duration::from_millis(300), holder.changed()).await;
+}
+
 /// The lease lives, and the key cannot be read: the lock may belong to another client by now, both
 /// for a holder and for a claim that attaches.
 pub(crate) async fn a_renewal_needs_to_see_the_key() {
