@@ -28,12 +28,13 @@ use lock_core::backoff::Backoff;
 use lock_core::{Clock, ClockInstant, OsRng, Result, Rng};
 use lock_kit::outage::Outage;
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use crate::config::EtcdConfig;
 use crate::error::{EtcdFailure, FailureClass};
 use crate::rules;
-use crate::wire::connection::{MemberConnection, RequestKind};
+use crate::wire::connection::{MemberConnection, PATIENCE, RequestKind};
 use crate::wire::messages::{EtcdReply, EtcdRequest, Mark};
 
 /// The pauses between requests while no member answers.
@@ -164,6 +165,22 @@ impl Cluster {
         }
     }
 
+    /// The answer to a question to the member of `connection`, in a call that ends at `end`. If there is none, that counts
+    /// against the connection.
+    async fn answer_to<T>(
+        &self,
+        asked: impl Future<Output = T>,
+        connection: &MemberConnection,
+        end: ClockInstant,
+    ) -> T {
+        let sent = self.clock.now();
+        let patience = end.since(sent).min(PATIENCE);
+        let unanswered = Unanswered { cluster: self, connection, sent, patience };
+        let answer = asked.await;
+        std::mem::forget(unanswered);
+        answer
+    }
+
     /// Makes one request within `limit`. It is repeated, at another member or with a new auth
     /// token, only if nothing was done, or if doing it twice does no harm. While no member answers,
     /// the requests of a client are made one at a time, with pauses: the others fail as that one
@@ -178,15 +195,16 @@ impl Cluster {
             let Some(connection) = self.connection() else { return Err(EtcdFailure::closed()) };
             return Err(EtcdFailure::timeout(connection.endpoint(), limit).without_effect());
         }
-        let mut used = None;
+        let (mut used, end) = (None, self.clock.now() + limit);
         let asked = async {
             let turn = self.outage.turn().await.map_err(EtcdFailure::without_effect)?;
             let (mut moves, mut has_new_token) = (0, false);
             let answer = loop {
                 let Some(connection) = self.connection() else { break Err(EtcdFailure::closed()) };
-                used = Some((Arc::clone(&connection), self.clock.now()));
+                used = Some(Arc::clone(&connection));
                 let (token, seen) = (connection.token(), self.history.seen());
-                let reply = exchange::send(&connection, &request).await;
+                let sent = exchange::send(&connection, &request);
+                let reply = self.answer_to(sent, &connection, end).await;
                 let failed = match reply {
                     Err(failed) if failed.is_about_the_member() => {
                         self.leave_for(&connection, &failed);
@@ -211,7 +229,8 @@ impl Cluster {
                     _ if moves_on && moves + 1 < self.tries() => moves += 1,
                     FailureClass::StaleToken if !has_new_token => {
                         has_new_token = true;
-                        if let Err(failed) = connection.renew_token(token).await {
+                        let renewed = connection.renew_token(token);
+                        if let Err(failed) = self.answer_to(renewed, &connection, end).await {
                             break Err(failed);
                         }
                     }
@@ -224,16 +243,32 @@ impl Cluster {
         match tokio::time::timeout(limit, asked).await {
             Ok(answer) => answer,
             Err(_) => match (used, self.connection()) {
-                (Some((connection, sent)), _) => {
-                    self.gave_up(&connection, RequestKind::Call, sent);
-                    Err(EtcdFailure::timeout(connection.endpoint(), limit))
-                }
+                (Some(connection), _) => Err(EtcdFailure::timeout(connection.endpoint(), limit)),
                 // It has waited for another request.
                 (None, Some(connection)) => {
                     Err(EtcdFailure::timeout(connection.endpoint(), limit).without_effect())
                 }
                 (None, None) => Err(EtcdFailure::closed()),
             },
+        }
+    }
+}
+
+/// A question without an answer yet. It ends with its time, or with whoever waits for the answer.
+struct Unanswered<'a> {
+    cluster: &'a Cluster,
+    connection: &'a MemberConnection,
+    sent: ClockInstant,
+    /// Who waits for less says nothing of the member.
+    patience: Duration,
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        let waited = self.cluster.clock.now().since(self.sent);
+        // Another connection needs a runtime.
+        if waited >= self.patience && Handle::try_current().is_ok() {
+            self.cluster.gave_up(self.connection, RequestKind::Call, self.sent);
         }
     }
 }
@@ -335,6 +370,32 @@ mod tests {
         // Longer than the pause after a failure.
         ask(&cluster, 1_000).await;
         assert_eq!(cluster.connection().unwrap().number(), first.number() + 2, "not left at once");
+    }
+
+    /// As a probe does, or a `select!`.
+    #[tokio::test]
+    async fn a_request_that_is_dropped_counts_if_the_member_had_time_to_answer() {
+        let (_listener, cluster) = silent().await;
+        let first = cluster.connection().unwrap();
+        let drop_after = async |patience| {
+            let asked = cluster.ask(PATIENCE * 100, statements::read("k"));
+            assert!(tokio::time::timeout(patience, asked).await.is_err());
+            cluster.connection().unwrap().number() - first.number()
+        };
+        for _ in 0..4 {
+            assert_eq!(drop_after(PATIENCE / 3).await, 0, "left by who has not waited for it");
+        }
+        assert_eq!(drop_after(PATIENCE * 2).await, 1, "never left");
+    }
+
+    #[test]
+    fn a_request_may_be_dropped_outside_of_a_runtime() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (_listener, cluster) = runtime.block_on(silent());
+        let mut asked = Box::pin(cluster.ask(PATIENCE * 100, statements::read("k")));
+        let waited = async { tokio::time::timeout(PATIENCE * 2, &mut asked).await };
+        assert!(runtime.block_on(waited).is_err());
+        drop(asked);
     }
 
     /// The first member takes the time of most of the call, and the second one has just been asked.

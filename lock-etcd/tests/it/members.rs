@@ -39,6 +39,21 @@ async fn a_restart_of_the_voter_strands_nobody() {
     pushed("the hand-over", waiting).await.unwrap().unwrap().release().await.unwrap();
 }
 
+/// A probe has less patience than a request of its own has time, and is dropped.
+#[tokio::test]
+async fn a_probe_gets_away_from_a_member_that_is_frozen() {
+    let cluster = three().await;
+    let frozen = (cluster.leader().await.unwrap() + 1) % 3;
+    let probed = starting_at(cluster.url(), &cluster.address(frozen).unwrap().to_string()).await;
+    cluster.freeze(frozen).unwrap();
+    let mut tries = 0..8;
+    let probe = || tokio::time::timeout(Duration::from_millis(500), probed.ping());
+    while !matches!(probe().await, Ok(Ok(()))) {
+        assert!(tries.next().is_some(), "it stays with a member that is frozen");
+    }
+    cluster.thaw(frozen).unwrap();
+}
+
 /// A thousand clients that all begin with the first member would load it alone.
 #[tokio::test]
 async fn clients_begin_with_different_members() {
