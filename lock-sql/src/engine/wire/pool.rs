@@ -26,6 +26,8 @@ const OPENING: Duration = Duration::from_secs(10);
 /// How long the opening goes on at least when its call has ended. The two must not end together: it is the
 /// call that says that the server was silent.
 const LONGER: Duration = Duration::from_secs(1);
+/// How long the failure of an opening is told to a later call: longer than a claim pauses between two tries.
+const RECENT: Duration = Duration::from_secs(2);
 
 /// The most statements that are under way at a time: those that renew or check, those that release,
 /// and all others.
@@ -57,6 +59,8 @@ pub(crate) struct ServerPool<S: PooledServer> {
     resting: Arc<IdleConnections<S::Connection>>,
     /// Whether connections can be opened.
     outage: Outage<StatementFailure>,
+    /// When the last opening has failed, and why, if its call had ended by then.
+    unheard: Mutex<Option<(ClockInstant, StatementFailure)>>,
     clock: SystemClock,
     closed: watch::Sender<bool>,
 }
@@ -68,6 +72,7 @@ impl<S: PooledServer> ServerPool<S> {
             turns: TURNS.map(|most| Semaphore::new(most as usize)),
             resting: IdleConnections::new(clock.clone(), MOST, REST, QUIET),
             outage: Outage::new(BACKOFF),
+            unheard: Mutex::default(),
             clock,
             closed: watch::Sender::new(false),
         })
@@ -87,16 +92,7 @@ impl<S: PooledServer> ServerPool<S> {
                 () = pool.clock.sleep_until(limit) => return,
                 () = pool.needs_no_more(&mut caller) => return,
             };
-            let answer = answer.and_then(|(connection, late)| match late {
-                Some(late) => {
-                    pool.put_back(connection, generation);
-                    Err(late.into())
-                }
-                None => Ok(connection),
-            });
-            if let Err(Ok(connection)) = caller.send(answer) {
-                pool.put_back(connection, generation);
-            }
+            pool.hand_over(answer, caller, generation);
         });
         // It ends without an answer with its runtime, or if the driver panics.
         opened.await.unwrap_or_else(|_| match self.is_closed() {
@@ -106,6 +102,39 @@ impl<S: PooledServer> ServerPool<S> {
                 Err(Error::new(ErrorKind::Unavailable, text).into())
             }
         })
+    }
+
+    /// Gives a call what its opening has led to. The next call gets what this one did not wait for.
+    fn hand_over(
+        &self,
+        opened: Result<(S::Connection, Option<Error>), StatementFailure>,
+        caller: oneshot::Sender<Result<S::Connection, StatementFailure>>,
+        generation: u64,
+    ) {
+        let unheard = match opened {
+            Ok((connection, late)) => {
+                let untaken = match late {
+                    Some(late) => {
+                        let _ = caller.send(Err(late.into()));
+                        Some(connection)
+                    }
+                    None => caller.send(Ok(connection)).err().and_then(Result::ok),
+                };
+                untaken.into_iter().for_each(|untaken| self.put_back(untaken, generation));
+                None
+            }
+            Err(failure) => caller.send(Err(failure)).err().and_then(Result::err),
+        };
+        *self.unheard.lock() = unheard.map(|failure| (self.clock.now(), failure));
+    }
+
+    /// Tells why the last opening has failed, if its own call did not wait for it: a server that takes longer to refuse
+    /// than a call takes would otherwise seem to be silent.
+    fn heard(&self) -> Result<(), StatementFailure> {
+        match self.unheard.lock().take() {
+            Some((at, failure)) if self.clock.now().since(at) < RECENT => Err(failure),
+            _ => Ok(()),
+        }
     }
 
     /// Waits until a new connection is of no use to anybody: neither to the call for which it is opened, nor to
@@ -186,6 +215,7 @@ impl<S: PooledServer> Connections for Arc<ServerPool<S>> {
             StatementClass::Try | StatementClass::Look => 2,
         };
         if self.resting.is_empty() {
+            self.heard()?;
             // Not in a turn, which would be used up by waiting.
             self.outage.over().await?;
         }
@@ -451,11 +481,13 @@ async fn tend<C: Connection + Send + 'static>(
 mod tests {
     use lock_testkit::servers::PostgresServer;
     use sqlx::{Executor, PgConnection};
-    use tokio::io::AsyncReadExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpStream};
     use tokio::runtime::Builder;
 
     use super::*;
+    use crate::engine::store::SqlStore;
+    use crate::engine::table::lock_table::StatementName;
     use crate::engine::table::settings::Settings;
     use crate::postgres::PostgresTarget;
     use crate::postgres::server;
@@ -495,6 +527,34 @@ mod tests {
         let server = in_vain(&listener, &pool).await;
         pool.close().await.unwrap();
         assert!(ends(server, OPENING / 2).await);
+    }
+
+    /// Its refusal takes longer than any call, and than anybody waits for the opening of another.
+    #[tokio::test]
+    async fn a_slow_refusal_is_told_to_a_later_call() {
+        const REFUSAL: &[u8] = b"E\0\0\0\x1cSFATAL\0C28P01\0Mrefused\0\0";
+        let (listener, pool) = of_a_silent_one().await;
+        tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let _ = client.read(&mut [0; 1024]).await.unwrap();
+                    tokio::time::sleep(Duration::from_millis(700)).await;
+                    client.write_all(REFUSAL).await.unwrap();
+                });
+            }
+        });
+        let (dialect, clock) = (Arc::clone(&pool.server), pool.clock.clone());
+        let store = SqlStore { dialect, connections: Arc::new(pool), clock };
+        let mut told = Vec::new();
+        while told.len() < 30 && !told.contains(&ErrorKind::Denied) {
+            let limits = store.limits(StatementClass::Look, Duration::from_millis(100));
+            let statement = store.statement(StatementName::Look);
+            let answer = store.patiently(limits, statement, &Values::default()).await;
+            told.push(answer.unwrap_err().kind());
+        }
+        let (last, before) = told.split_last().unwrap();
+        assert_eq!(*last, ErrorKind::Denied, "nobody is told why: {before:?}");
+        assert!(before.contains(&ErrorKind::NoAnswer), "it is not slow: {before:?}");
     }
 
     #[test]
