@@ -63,8 +63,11 @@ pub(crate) const RULES: &[CodeRule] = rules! {
         "{table} does not exist, or was dropped while it was in use";
     &["1264", "1690"] => fails(Store):
         "the fencing tokens of this lock in {table} are used up (2^63-1 was stored): something else writes to the lock table";
+    // The label: the width of the name is checked, and owners were never longer.
+    &["1406"] => fails(Store):
+        "{table} has a column that is too short, as an older version has made it: ALTER TABLE … MODIFY label VARCHAR(523)";
     &[
-        "1054", "1064", "1136", "1364", "1366", "1406", "1048", "3819", "4025", "1451", "1452",
+        "1054", "1064", "1136", "1364", "1366", "1048", "3819", "4025", "1451", "1452",
         "1644", "1442",
     ] => fails(Store):
         "{table} refused the statement: it was changed while it was in use, or has an extra constraint or trigger; create it with\n{create};";

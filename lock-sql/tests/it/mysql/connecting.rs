@@ -178,6 +178,11 @@ async fn a_table_of_another_shape_is_refused_with_the_right_statement() {
     let wide =
         Locks::new(lock_sql::connect(&format!("{}?lock_table=wide", server.url())).await.unwrap());
     wide.named("x").unwrap().acquire().await.unwrap().release().await.unwrap();
+    // An older version has made this column.
+    let label = "n".repeat(512);
+    let error = wide.named("x").unwrap().cohort(2).label(label).acquire().await.unwrap_err();
+    let what = ["table `wide`", "'label'", "ALTER TABLE … MODIFY label VARCHAR(523)"];
+    assert_says(&error, ErrorKind::Store, &what);
 }
 
 /// The password is changed while the store is in use: a pool that is told goes on.
