@@ -297,6 +297,11 @@ impl EtcdConfig {
         Ok(Transport::Channel(self.endpoint(member)?.connect_lazy()))
     }
 
+    /// The longest that a request takes which has to connect first.
+    pub(crate) fn call_limit(&self) -> Duration {
+        self.connect_timeout + self.response_timeout
+    }
+
     fn endpoint(&self, member: &str) -> Result<transport::Endpoint> {
         self.driver_endpoint(member).map_err(|error| {
             Error::config(format!("the address {member} of an etcd member cannot be used"))
@@ -309,7 +314,7 @@ impl EtcdConfig {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         let endpoint = transport::Endpoint::new(format!("{scheme}://{member}"))?
             .connect_timeout(self.connect_timeout)
-            .timeout(self.connect_timeout + self.response_timeout)
+            .timeout(self.call_limit())
             // A member closes connections that ping more often than every 5 s.
             .http2_keep_alive_interval(Duration::from_secs(6))
             .keep_alive_timeout(Duration::from_secs(3))

@@ -203,7 +203,7 @@ async fn version_of(config: &EtcdConfig, member: usize) -> Result<String, EtcdFa
     let connection = MemberConnection::to_member(config, member, 0);
     let connection =
         connection.map_err(|error| EtcdFailure { why: FailureClass::Refused, error })?;
-    let limit = config.connect_timeout + config.response_timeout;
+    let limit = config.call_limit();
     match tokio::time::timeout(limit, exchange::send(&connection, &EtcdRequest::Status)).await {
         Ok(status) => Ok(status?.version),
         Err(_) => Err(EtcdFailure::timeout(connection.endpoint(), limit)),
