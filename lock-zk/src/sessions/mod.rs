@@ -206,7 +206,10 @@ async fn tend(open: Weak<SharedSession>) {
                 let _ = open.sync(&open.config.root).await;
                 for left in open.overdue() {
                     let removed = remove(&open, &left).await;
-                    open.tried_to_remove(&left, removed.is_ok());
+                    if let Some(refused) = open.tried_to_remove(&left, removed) {
+                        let error = refused.at(&open.config.endpoint());
+                        tracing::warn!(target: "distlock", node = %left.parent, %error, "the entry of a claim that was dropped cannot be removed, and keeps this lock from all others for as long as the session lasts; it will be retried");
+                    }
                 }
             };
             // A lost connection is handled elsewhere; a silent one ends this wait.

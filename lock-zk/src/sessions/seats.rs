@@ -12,6 +12,7 @@ use std::time::Duration;
 use lock_core::ClockInstant;
 use parking_lot::Mutex;
 
+use crate::error::{Reply, RequestFailure};
 use crate::queue::confirmations::Confirmations;
 use crate::settings::ZkConfig;
 use crate::wire::Session;
@@ -44,8 +45,36 @@ struct Usage {
     idle_since: ClockInstant,
     /// No more seats are given out.
     retired: bool,
-    /// With the bytes of each.
-    left: VecDeque<(LeftEntries, usize)>,
+    left: VecDeque<LeftBehind>,
+}
+
+/// What a claim has left behind in this session.
+#[derive(Debug)]
+struct LeftBehind {
+    entries: LeftEntries,
+    bytes: usize,
+    /// The server has refused to remove it.
+    is_refused: bool,
+}
+
+impl Usage {
+    /// See [`SharedSession::tried_to_remove`].
+    fn tried_to_remove(
+        &mut self,
+        entries: &LeftEntries,
+        removed: Reply<()>,
+    ) -> Option<RequestFailure> {
+        let at = self.left.iter().position(|known| known.entries == *entries)?;
+        let mut left = self.left.remove(at)?;
+        let Err(failure) = removed else {
+            self.bytes -= left.bytes;
+            return None;
+        };
+        // A lost connection comes back.
+        let is_news = failure.is_refusal() && !std::mem::replace(&mut left.is_refused, true);
+        self.left.push_back(left);
+        is_news.then_some(failure)
+    }
 }
 
 /// The entries that a claim may have left in a queue when it was dropped.
@@ -122,20 +151,18 @@ impl SharedSession {
     /// What was left behind for so long that no holder can count on it any more.
     pub(super) fn overdue(&self) -> Vec<LeftEntries> {
         let (now, usage) = (self.now(), self.usage.lock());
-        let left = usage.left.iter().map(|(left, _)| left);
+        let left = usage.left.iter().map(|left| &left.entries);
         left.filter(|left| now.since(left.dropped) >= self.timeout).cloned().collect()
     }
 
-    /// Its removal was tried. What could not be removed is tried again after all others.
-    pub(super) fn tried_to_remove(&self, left: &LeftEntries, is_removed: bool) {
-        let mut usage = self.usage.lock();
-        let at = usage.left.iter().position(|(known, _)| known == left);
-        let Some((left, bytes)) = at.and_then(|at| usage.left.remove(at)) else { return };
-        if is_removed {
-            usage.bytes -= bytes;
-        } else {
-            usage.left.push_back((left, bytes));
-        }
+    /// Their removal was tried. What could not be removed is tried again after all others. Returns why the server has
+    /// refused that, the first time: the lock is kept from everybody until somebody acts.
+    pub(super) fn tried_to_remove(
+        &self,
+        left: &LeftEntries,
+        removed: Reply<()>,
+    ) -> Option<RequestFailure> {
+        self.usage.lock().tried_to_remove(left, removed)
     }
 
     /// Retires the session if it has had no seat for a while; then no more are given out.
@@ -167,7 +194,8 @@ impl SessionSeat {
     pub(crate) fn leave_behind(&self, left: LeftEntries) {
         let mut usage = self.open.usage.lock();
         usage.bytes += self.bytes;
-        usage.left.push_back((left, self.bytes));
+        let (entries, bytes, is_refused) = (left, self.bytes, false);
+        usage.left.push_back(LeftBehind { entries, bytes, is_refused });
     }
 }
 
@@ -177,5 +205,36 @@ impl Drop for SessionSeat {
         usage.seats -= 1;
         usage.bytes -= self.bytes;
         usage.idle_since = self.open.now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_removal_is_reported_once_and_tried_again() {
+        let dropped = ClockInstant::from_nanos(0);
+        let [one, other] = ["one", "other"].map(|prefix| LeftEntries {
+            parent: "/locks/a".to_owned(),
+            prefix: prefix.to_owned(),
+            dropped,
+        });
+        let left = [&one, &other].map(|left| LeftBehind {
+            entries: left.clone(),
+            bytes: 10,
+            is_refused: false,
+        });
+        let (seats, bytes, idle_since) = (0, 20, dropped);
+        let mut usage = Usage { seats, bytes, idle_since, retired: false, left: left.into() };
+        let lost = || Err(RequestFailure::SessionEnded);
+        let refused = || Err(RequestFailure::Denied("delete".to_owned()));
+        assert!(usage.tried_to_remove(&one, lost()).is_none());
+        assert_eq!(usage.left[1].entries, one, "after all others");
+        assert!(usage.tried_to_remove(&one, refused()).is_some());
+        assert!(usage.tried_to_remove(&one, refused()).is_none());
+        assert!(usage.tried_to_remove(&other, refused()).is_some());
+        assert!(usage.tried_to_remove(&one, Ok(())).is_none());
+        assert_eq!((usage.bytes, usage.left.len()), (10, 1));
     }
 }

@@ -1,6 +1,7 @@
 //! Removing the rows of locks that are no longer used.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use lock_core::{Clock, ClockInstant, OsRng, Result, jitter};
@@ -27,6 +28,8 @@ pub(crate) struct Sweeper<D: Dialect> {
     pub(crate) store: Arc<SqlStore<D>>,
     retention: Duration,
     due: Mutex<Option<ClockInstant>>,
+    /// Whether the last sweep has failed.
+    fails: AtomicBool,
     /// Locked by the sweep under way.
     after: Arc<tokio::sync::Mutex<SqlValue<'static>>>,
 }
@@ -45,7 +48,7 @@ pub(crate) struct SweepPage {
 impl<D: Dialect> Sweeper<D> {
     pub(crate) fn new(store: Arc<SqlStore<D>>, retention: Duration) -> Self {
         let after = Arc::new(tokio::sync::Mutex::new(SqlValue::from("")));
-        Self { store, retention, due: Mutex::default(), after }
+        Self { store, retention, due: Mutex::default(), fails: AtomicBool::new(false), after }
     }
 
     /// Sweeps in the background if it is time to. Called after a grant, so that a program that
@@ -67,13 +70,12 @@ impl<D: Dialect> Sweeper<D> {
         let Ok(mut after) = Arc::clone(&self.after).try_lock_owned() else { return };
         let sweeper = Arc::clone(self);
         runtime.spawn(async move {
-            let pause = match sweeper.sweep_from(&mut after, D::SETTLE).await {
+            let swept = sweeper.sweep_from(&mut after, D::SETTLE).await;
+            sweeper.ended(&swept);
+            let pause = match swept {
                 Ok(true) => sweeper.pause(),
                 Ok(false) => SHORTEST,
-                Err(error) => {
-                    tracing::debug!(target: "distlock", %error, "a sweep failed; it will be retried");
-                    LONGEST
-                }
+                Err(_) => LONGEST,
             };
             D::swept(&sweeper.store).await;
             *sweeper.due.lock() = Some(sweeper.store.now() + pause);
@@ -86,8 +88,20 @@ impl<D: Dialect> Sweeper<D> {
         if D::SWEEPS_AT_ONCE || self.due.lock().is_none() {
             return;
         }
-        if let Err(error) = self.sweep(D::SETTLE).await {
-            tracing::debug!(target: "distlock", %error, "the sweep at the end failed");
+        self.ended(&self.sweep(D::SETTLE).await);
+    }
+
+    /// Reports a failure, for people if the sweep before has not failed: while it goes on, the table grows.
+    fn ended(&self, swept: &Result<bool>) {
+        let again = self.fails.swap(swept.is_err(), Relaxed);
+        match swept {
+            Err(error) if again => {
+                tracing::debug!(target: "distlock", %error, "a sweep failed again");
+            }
+            Err(error) => {
+                tracing::warn!(target: "distlock", at = %self.store.at(), %error, "unused rows of the lock table were not removed; this is retried, and if it fails each time, the table grows");
+            }
+            Ok(_) => {}
         }
     }
 
