@@ -7,6 +7,7 @@ use lock_core::{ErrorKind, LockAdmin as _, LockKey, Released, Seen, Victim};
 use sqlx::SqliteConnection;
 use sqlx::sqlite::SqliteConnectOptions;
 use tempfile::TempDir;
+use tracing::{Event, Level, Metadata, Subscriber, span};
 
 use crate::engine::renewals::RenewalSender as _;
 use crate::engine::table::row::OwnerSecret;
@@ -103,6 +104,54 @@ impl File {
 }
 
 shared!(File);
+
+/// How many warnings there were.
+#[derive(Clone, Default)]
+struct Warnings(Arc<AtomicI64>);
+
+impl Subscriber for Warnings {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() == Level::WARN
+    }
+
+    fn event(&self, _: &Event<'_>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+}
+
+#[tokio::test]
+async fn rows_that_cannot_be_removed_are_one_warning() {
+    const KEEP: &str =
+        "CREATE TRIGGER keep BEFORE DELETE ON distlock BEGIN SELECT RAISE(ABORT, 'kept'); END";
+    let file = File::start().await;
+    let store = file.store().await;
+    let (sweeper, warnings) =
+        (Sweeper::new(Arc::clone(&store), Duration::ZERO), Warnings::default());
+    let _seen = tracing::subscriber::set_default(warnings.clone());
+    let sweep = async || {
+        sweeper.ended(&sweeper.sweep(Duration::ZERO).await);
+        warnings.0.load(Ordering::Relaxed)
+    };
+    for round in 1..3 {
+        let mine = entry("old");
+        granted(acquire(&store, &mine, false).await);
+        assert_eq!(release(&store, &mine).await.unwrap(), Released::Freed);
+        file.run(KEEP).await;
+        assert_eq!([sweep().await, sweep().await], [round, round]);
+        file.run("DROP TRIGGER keep").await;
+        assert_eq!(sweep().await, round);
+        assert!(file.names().await.is_empty(), "it is swept");
+    }
+}
 
 fn admin(store: &SqliteStore) -> DialectBackend<SqliteFile> {
     DialectBackend::new(Arc::clone(store), TTL)

@@ -92,7 +92,7 @@ impl<D: Dialect> Sweeper<D> {
     }
 
     /// Reports a failure, for people if the sweep before has not failed: while it goes on, the table grows.
-    fn ended(&self, swept: &Result<bool>) {
+    pub(crate) fn ended(&self, swept: &Result<bool>) {
         let again = self.fails.swap(swept.is_err(), Relaxed);
         match swept {
             Err(error) if again => {
