@@ -1,8 +1,13 @@
 //! Who leads: a lock whose holder says who it is.
 
+use std::fmt;
+use std::future::Future;
 use std::ops::Deref;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
+
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{rules, settings};
 use crate::backoff::Backoff;
@@ -303,6 +308,7 @@ impl Election {
             ttl,
             every,
             look_at: now,
+            looking: None,
             silent_from: None,
             answered_at: now,
             last_term: None,
@@ -511,6 +517,7 @@ pub struct Observer {
     every: Duration,
     /// When it looks next.
     look_at: ClockInstant,
+    looking: Option<LookUnderWay>,
     /// When the first look was sent that the store has not answered, if it has answered none since.
     silent_from: Option<ClockInstant>,
     /// When the last look that was answered was sent.
@@ -534,11 +541,15 @@ impl Observer {
     ///
     /// # Cancel safety
     ///
-    /// Cancel-safe: the next call continues, and no change is missed.
+    /// Cancel-safe: the next call continues, and no change is missed. A look that is under way goes on meanwhile.
     pub async fn next(&mut self) -> Result<Observation> {
+        let now = self.client.clock.now();
         // While the caller does not ask, that is no silence of the store.
-        let pause = self.client.clock.now().since(self.asked_at);
+        let pause = now.since(self.asked_at);
         self.silent_from = self.silent_from.map(|from| from + pause);
+        // After a long pause, a new look says more.
+        let oldest = self.ttl.max(self.every);
+        self.looking.take_if(|looking| now >= looking.sent + oldest);
         Asking(self).0.watch().await
     }
 
@@ -546,24 +557,21 @@ impl Observer {
         let clock = Arc::clone(&self.client.clock);
         loop {
             let unknown_at = self.unknown_at();
-            if clock.now() >= unknown_at {
-                let unknown = Observation::Unknown { since: self.answered_at };
-                self.shown = Some(unknown.clone());
-                return Ok(unknown);
-            }
-            tokio::select! {
-                biased;
-                () = clock.sleep_until(unknown_at) => continue,
-                () = clock.sleep_until(self.look_at) => {}
-            }
-            let sent = clock.now();
-            self.look_at = sent + self.every + jitter(&*self.client.rng, self.every / 10);
-            self.silent_from.get_or_insert(sent);
+            let Some(looking) = &mut self.looking else {
+                tokio::select! {
+                    biased;
+                    () = clock.sleep_until(unknown_at) => return Ok(self.unknown()),
+                    () = clock.sleep_until(self.look_at) => self.begin_look(),
+                }
+                continue;
+            };
+            let sent = looking.sent;
             let seen = tokio::select! {
                 biased;
-                seen = look(&self.client, &self.key) => seen,
-                () = clock.sleep_until(self.unknown_at()) => continue,
+                seen = looking.answer.get_mut() => seen,
+                () = clock.sleep_until(unknown_at) => return Ok(self.unknown()),
             };
+            self.looking = None;
             match seen {
                 Ok(leader) => {
                     if let Some(change) = self.see(sent, leader) {
@@ -574,6 +582,21 @@ impl Observer {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    fn begin_look(&mut self) {
+        let sent = self.client.clock.now();
+        self.look_at = sent + self.every + jitter(&*self.client.rng, self.every / 10);
+        self.silent_from.get_or_insert(sent);
+        let (client, key) = (Arc::clone(&self.client), self.key.clone());
+        let answer = Mutex::new(Box::pin(async move { look(&client, &key).await }) as _);
+        self.looking = Some(LookUnderWay { sent, answer, has_task: false });
+    }
+
+    fn unknown(&mut self) -> Observation {
+        self.looking = None;
+        let unknown = Observation::Unknown { since: self.answered_at };
+        self.shown.insert(unknown).clone()
     }
 
     /// When nobody knows any more who leads.
@@ -599,11 +622,41 @@ impl Observer {
     }
 }
 
+type LookAnswer = Pin<Box<dyn Future<Output = Result<Option<Leader>>> + Send>>;
+
+/// A look that the store has not answered yet, or whose answer nobody has asked for.
+struct LookUnderWay {
+    sent: ClockInstant,
+    answer: Mutex<LookAnswer>,
+    /// It is polled even while nobody asks.
+    has_task: bool,
+}
+
+impl LookUnderWay {
+    /// It may have one of the store's few connections, which it must not keep until somebody asks again.
+    fn in_task(self, client: &Arc<Client>) -> Self {
+        let home = if self.has_task { None } else { client.home().ok() };
+        let Some(home) = home else { return self };
+        let task = AbortOnDropHandle::new(home.handle().spawn(self.answer.into_inner()));
+        let client = Arc::clone(client);
+        let answer = async move { task.await.unwrap_or_else(|_| Err(client.keeper_gone())) };
+        Self { answer: Mutex::new(Box::pin(answer)), has_task: true, ..self }
+    }
+}
+
+impl fmt::Debug for LookUnderWay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LookUnderWay").field("sent", &self.sent).finish_non_exhaustive()
+    }
+}
+
 /// A call for the next change.
 struct Asking<'a>(&'a mut Observer);
 
 impl Drop for Asking<'_> {
     fn drop(&mut self) {
-        self.0.asked_at = self.0.client.clock.now();
+        let Observer { client, asked_at, looking, .. } = &mut *self.0;
+        *asked_at = client.clock.now();
+        *looking = looking.take().map(|looking| looking.in_task(client));
     }
 }

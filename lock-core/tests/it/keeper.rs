@@ -416,7 +416,7 @@ async fn those_who_share_a_guard_ask_with_one_call() {
 fn slowly_renewed(takes: Duration) -> (Locks, TokioClock) {
     let clock = TokioClock::default();
     let store = MemoryBackend::queued().with_clock(clock);
-    let store = SlowStore { store, look: Duration::ZERO, renewal: takes };
+    let store = SlowStore { renewal: takes, ..SlowStore::of(store) };
     let locks = Locks::builder(store).clock(clock).call_timeout(takes + SECOND);
     (locks.build().unwrap(), clock)
 }

@@ -13,6 +13,7 @@ use lock_core::{
     Result, Seen, async_trait,
 };
 
+use crate::slow::SlowStore;
 use crate::{MS, SECOND, another, dropped_after, stores, virtual_locks};
 
 /// That of a client of the store like another process.
@@ -156,6 +157,50 @@ async fn a_caller_that_asks_again_and_again_is_told_of_a_silent_store() {
     }
     let [after] = unknown_after[..] else { panic!("{unknown_after:?}") };
     assert!((10 * SECOND..14 * SECOND).contains(&after), "{after:?}");
+}
+
+/// As in a `select!` whose other branch is always sooner than the store.
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_never_waits_for_a_whole_look_is_told_of_each_change() {
+    let (store, _, clock) = virtual_locks(MemoryBackend::queued());
+    let looks = store.client();
+    let slow = SlowStore { look: 5 * MS, ..SlowStore::of(looks.clone()) };
+    let slow = Locks::builder(slow).clock(clock).build().unwrap().election("x").unwrap();
+    let mut observer = slow.ttl(3 * SECOND).observe().unwrap();
+    let mut told_soon = async || {
+        let begun = clock.now();
+        while clock.now().since(begun) < 10 * SECOND {
+            if let Some(seen) = told(&mut observer, MS).await {
+                return (clock.now().since(begun) < 2 * SECOND).then_some(seen);
+            }
+        }
+        None
+    };
+    assert_eq!(told_soon().await, VACANT);
+    let ours = election(&store, clock);
+    for _ in 0..3 {
+        let leadership = ours.campaign("one").await.unwrap();
+        let term = leadership.term().unwrap();
+        assert_eq!(leads(told_soon().await), (term.get(), "one".to_owned()));
+        assert_eq!(told_soon().await, None, "the store answers");
+        leadership.resign().await.unwrap();
+        let vacant = Observation::Vacant { last_term: Some(term) };
+        assert_eq!(told_soon().await, Some(vacant));
+    }
+    // It may have a connection to the store, which others need.
+    clock.sleep(2 * SECOND).await;
+    let before = looks.requests();
+    assert_eq!(told(&mut observer, MS).await, None);
+    clock.sleep(5 * MS).await;
+    assert_eq!(looks.requests(), before + 1, "a look ends while nobody asks");
+    // What it would have told is not told after a long pause.
+    let leadership = ours.campaign("one").await.unwrap();
+    clock.sleep(2 * SECOND).await;
+    assert_eq!(told(&mut observer, MS).await, None);
+    clock.sleep(SECOND).await;
+    leadership.resign().await.unwrap();
+    clock.sleep(2 * SECOND).await;
+    assert!(!matches!(told(&mut observer, SECOND).await, Some(Observation::Leader(_))));
 }
 
 #[tokio::test(start_paused = true)]

@@ -630,7 +630,7 @@ async fn looks_that_overlap_keep_no_writer_out() {
     for store in stores() {
         for waits in [false, true] {
             let (store, locks, clock) = virtual_locks(store.clone());
-            let slow = SlowStore { store: store.client(), look: 5 * MS, renewal: Duration::ZERO };
+            let slow = SlowStore { look: 5 * MS, ..SlowStore::of(store.client()) };
             let process = Locks::builder(slow).clock(clock).build().unwrap();
             let prices = process.rw_lock("prices").unwrap();
             let read = prices.read().await.unwrap();

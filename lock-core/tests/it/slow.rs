@@ -15,6 +15,16 @@ pub(crate) struct SlowStore {
     pub(crate) look: Duration,
     /// How long each renewal takes.
     pub(crate) renewal: Duration,
+    /// How long each release takes.
+    pub(crate) release: Duration,
+}
+
+impl SlowStore {
+    /// One on which no call takes its time yet.
+    pub(crate) fn of(store: MemoryBackend) -> Self {
+        let none = Duration::ZERO;
+        Self { store, look: none, renewal: none, release: none }
+    }
 }
 
 #[async_trait]
@@ -28,7 +38,8 @@ impl LockBackend for SlowStore {
     }
 
     fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
-        Ok(Box::new(SlowClaim(self.store.claim(request)?, self.renewal)))
+        let (renewal, release) = (self.renewal, self.release);
+        Ok(Box::new(SlowClaim { claim: self.store.claim(request)?, renewal, release }))
     }
 
     async fn ping(&self) -> Result<()> {
@@ -42,32 +53,37 @@ impl LockBackend for SlowStore {
 }
 
 #[derive(Debug)]
-struct SlowClaim(Box<dyn Claim>, Duration);
+struct SlowClaim {
+    claim: Box<dyn Claim>,
+    renewal: Duration,
+    release: Duration,
+}
 
 #[async_trait]
 impl Claim for SlowClaim {
     async fn try_acquire(&mut self) -> Result<Attempt> {
-        self.0.try_acquire().await
+        self.claim.try_acquire().await
     }
 
     async fn renew(&mut self) -> Result<Renewal> {
-        tokio::time::sleep(self.1).await;
-        self.0.renew().await
+        tokio::time::sleep(self.renewal).await;
+        self.claim.renew().await
     }
 
     async fn check(&mut self) -> Result<Renewal> {
-        self.0.check().await
+        self.claim.check().await
     }
 
     async fn release(&mut self) -> Result<Released> {
-        self.0.release().await
+        tokio::time::sleep(self.release).await;
+        self.claim.release().await
     }
 
     async fn changed(&mut self) -> Result<()> {
-        self.0.changed().await
+        self.claim.changed().await
     }
 
     async fn detach(&mut self) -> Result<Bytes> {
-        self.0.detach().await
+        self.claim.detach().await
     }
 }
