@@ -9,7 +9,10 @@ use super::slots::{SlotKeys, Slots};
 use super::{LockPart, guard, rules, settings};
 use crate::keeper::{Client, Patience};
 use crate::mutex::Mutex;
-use crate::{Error, ErrorKind, Held, Lock, LockGuard, Locks, Released, Result, blocking};
+use crate::{
+    Error, ErrorKind, Held, Lock, LockGuard, LockState, Locks, LostReason, Released, Result,
+    blocking,
+};
 
 /// At most n holders of one name at a time, whatever fails, from
 /// [`Locks::semaphore`](crate::Locks::semaphore). Cheap to clone. Creating one sends nothing.
@@ -65,7 +68,7 @@ settings!(Semaphore);
 #[derive(Debug, Default)]
 pub(super) struct PermitsInUse {
     /// Who has which slot, for as long as that lasts.
-    slots: Mutex<HashMap<u32, Weak<()>>>,
+    slots: Mutex<HashMap<u32, Weak<Held>>>,
     /// Each task that waits has one of these: others of its process do not pass it.
     waiters: Arc<()>,
 }
@@ -264,15 +267,21 @@ impl Semaphore {
     /// The slots that no task of this process has.
     fn slots_of_others(&self) -> Vec<u32> {
         let ours = self.in_use.slots.lock();
-        let is_ours = |slot: &u32| ours.get(slot).is_some_and(|taken| taken.strong_count() > 0);
+        let is_ours = |slot: &u32| {
+            let held = ours.get(slot).and_then(Weak::upgrade);
+            // While one is released, the store has not answered yet. One that was lost may be another's.
+            match held.map(|held| held.state()) {
+                Some(LockState::Lost(reason)) => reason == LostReason::Released,
+                state => state.is_some(),
+            }
+        };
         rules::permits(self.permits).filter(|slot| !is_ours(slot)).collect()
     }
 
     fn permit(&self, (slot, guard): (u32, LockGuard)) -> Permit {
-        let held = guard.held().used_as(self.key().clone(), guard.held().fence());
-        let taken = Arc::default();
-        self.in_use.slots.lock().insert(slot, Arc::downgrade(&taken));
-        Permit { held, guard, slot, taken }
+        let held = Arc::new(guard.held().used_as(self.key().clone(), guard.held().fence()));
+        self.in_use.slots.lock().insert(slot, Arc::downgrade(&held));
+        Permit { held, guard, slot }
     }
 
     fn slots(&self) -> Slots<'_> {
@@ -305,11 +314,10 @@ impl Semaphore {
 #[derive(Debug)]
 #[must_use = "dropping the permit releases it"]
 pub struct Permit {
-    held: Held,
+    /// It also marks the slot as one of this process, until the store has answered to the release.
+    held: Arc<Held>,
     guard: LockGuard,
     slot: u32,
-    /// Marks the slot as one of this process.
-    taken: Arc<()>,
 }
 
 guard!(Permit);
@@ -330,10 +338,8 @@ impl Permit {
     ///
     /// Cancel-safe: the permit is released in the background.
     pub async fn release(self) -> Result<Released> {
-        let Self { held, guard, taken, .. } = self;
-        let released = guard.release().await;
-        drop(taken);
-        released.map_err(|error| error.renamed(held.key()))
+        let Self { held, guard, .. } = self;
+        guard.release().await.map_err(|error| error.renamed(held.key()))
     }
 
     fn lock(&self) -> &LockGuard {

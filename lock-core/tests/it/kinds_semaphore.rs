@@ -237,6 +237,22 @@ async fn a_permit_that_is_taken_away_is_lost() {
     assert!(permit.release().await.is_err());
 }
 
+/// A task may have it in its hand for long.
+#[tokio::test(start_paused = true)]
+async fn a_permit_that_was_lost_is_one_to_be_tried() {
+    for store in stores() {
+        let (store, locks, _) = virtual_locks(store);
+        let gpus = locks.semaphore("gpu", 1).unwrap();
+        let permit = gpus.acquire().await.unwrap();
+        store.lose_now("gpu~~p0");
+        permit.check().await.unwrap_err();
+        let next = gpus.try_acquire().await.unwrap().expect("nobody has it");
+        drop(permit);
+        assert!(gpus.try_acquire().await.unwrap().is_none());
+        assert_eq!(next.check().await.unwrap(), LockState::Secure);
+    }
+}
+
 #[test]
 fn bad_numbers_and_names_are_refused() {
     let locks = Locks::new(MemoryBackend::queued());
