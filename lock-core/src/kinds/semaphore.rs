@@ -38,7 +38,8 @@ use crate::{
 /// compared.
 ///
 /// All clients should use the same number of permits. While a new number is being rolled out, each client uses
-/// its own: one with fewer permits leaves the higher slots to others.
+/// its own: one with fewer permits leaves the higher slots to others. Whoever queues behind it waits until it is served,
+/// even if one of those slots is free.
 ///
 /// # Who is next
 ///

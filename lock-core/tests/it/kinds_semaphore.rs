@@ -91,6 +91,37 @@ async fn a_permit_is_tried_without_waiting() {
     }
 }
 
+/// As long as a new number is being rolled out.
+#[tokio::test(start_paused = true)]
+async fn whoever_queues_behind_a_client_with_fewer_permits_is_served_after_it() {
+    for store in stores() {
+        let (store, locks, clock) = virtual_locks(store);
+        let gpus = locks.semaphore("gpu", 3).unwrap();
+        let mut held = Vec::new();
+        for _ in 0..3 {
+            held.push(gpus.acquire().await.unwrap());
+        }
+        held.sort_by_key(Permit::slot);
+        let mut waiters = Vec::new();
+        for permits in [2, 3] {
+            let gpus = another(&store, clock).semaphore("gpu", permits).unwrap();
+            waiters.push(tokio::spawn(async move { gpus.acquire().await.unwrap() }));
+            tokio::time::sleep(SECOND).await;
+        }
+        held.pop().unwrap().release().await.unwrap();
+        tokio::time::sleep(10 * SECOND).await;
+        assert!(!waiters[0].is_finished() && !waiters[1].is_finished());
+        let newcomer = another(&store, clock).semaphore("gpu", 3).unwrap();
+        let permit = newcomer.try_acquire().await.unwrap().expect("the highest slot is free");
+        permit.release().await.unwrap();
+        held.pop().unwrap().release().await.unwrap();
+        for waiter in waiters {
+            held.push(waiter.await.unwrap());
+        }
+        assert_eq!(held.iter().map(Permit::slot).collect::<Vec<_>>(), [0, 1, 2]);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_ends_leaves_no_place() {
     for store in stores() {
