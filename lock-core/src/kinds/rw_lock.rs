@@ -9,7 +9,7 @@ use super::calls::{busy, each_in_turn, is_polled, look, pause, take};
 use super::shared::SharedCall;
 use super::slots::{SlotKeys, Slots};
 use super::{LockPart, guard, rules, settings};
-use crate::keeper::{Client, Patience, no_answer};
+use crate::keeper::{Client, Patience, STANDSTILL_GRACE, no_answer};
 use crate::mutex::Mutex;
 use crate::{
     ClockInstant, Error, ErrorKind, FencingToken, Held, Lock, LockGuard, LockState, Locks,
@@ -469,8 +469,7 @@ impl RwLock {
                 reason = rules::turn_ends(&gate) => may_begin_again(reason)?,
                 done = self.readers_leave(patience) => {
                     if let Err(error) = done {
-                        // Whoever tries again finds nothing of this attempt.
-                        let _ = gate.release().await;
+                        self.give_up(gate, patience).await;
                         return Err(error);
                     }
                     if let Some(token) = rules::has_gate(&gate) {
@@ -479,6 +478,19 @@ impl RwLock {
                     }
                 }
             }
+        }
+    }
+
+    /// Whoever tries again finds nothing of this attempt, unless the store takes longer than the caller has.
+    async fn give_up(&self, gate: LockGuard, patience: Patience) {
+        let Client { clock, .. } = self.client();
+        let deadline = patience.deadline(clock.now(), self.client().call_limit());
+        tokio::select! {
+            biased;
+            // An error is repeated in the background.
+            _ = gate.release() => {}
+            // Before the caller is cut off, which would say less.
+            () = clock.sleep_until(deadline + STANDSTILL_GRACE / 2) => {}
         }
     }
 

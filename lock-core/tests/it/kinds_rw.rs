@@ -238,6 +238,25 @@ async fn tries_do_not_wait() {
     }
 }
 
+/// However long it takes to leave nothing of the attempt.
+#[tokio::test(start_paused = true)]
+async fn a_writer_whose_time_is_up_is_told_that_others_read() {
+    for store in stores() {
+        let (store, locks, clock) = virtual_locks(store);
+        let _read = locks.rw_lock("prices").unwrap().read().await.unwrap();
+        let slow = SlowStore { release: 400 * MS, ..SlowStore::of(store.client()) };
+        let slow = Locks::builder(slow).clock(clock).build().unwrap().rw_lock("prices").unwrap();
+        let begun = tokio::time::Instant::now();
+        let error = slow.write_timeout(SECOND).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotAcquired, "{error}");
+        let passed = begun.elapsed();
+        assert!(passed >= SECOND && passed < 1200 * MS, "{passed:?}");
+        assert!(slow.try_write().await.unwrap().is_none());
+        tokio::time::sleep(SECOND).await;
+        assert_eq!(locks.list("prices~~g").await.unwrap(), [], "it is released in the background");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_writer_whose_time_is_up_while_others_read_is_told() {
     let (_, locks, _) = virtual_locks(MemoryBackend::queued());
