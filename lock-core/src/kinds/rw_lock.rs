@@ -265,7 +265,14 @@ impl RwLock {
     }
 
     async fn take_read(&self, patience: Patience) -> Result<ReadGuard> {
-        let search = || self.clone().search_read(patience);
+        let search = || {
+            let this = self.clone();
+            async move {
+                // It may have to take the gate, with a mark in front of its label.
+                this.gate(false)?.terms()?;
+                this.search_read(patience).await
+            }
+        };
         take(&self.lock, patience, search, ReadGuard::set_min_hold).await
     }
 

@@ -428,11 +428,11 @@ impl Lock {
     /// What it asks for, checked and rounded.
     pub(crate) fn terms(&self) -> Result<LockTerms> {
         let Client { defaults, capabilities, backend, .. } = &*self.client;
+        check_part("label", self.label.as_deref().unwrap_or_default())?;
         self.options.terms(defaults, capabilities, backend.name(), self.label.clone())
     }
 
     fn request(&self, owner: OwnerId) -> Result<(ClaimRequest, LockTerms)> {
-        check_part("label", self.label.as_deref().unwrap_or_default())?;
         let terms = self.terms()?;
         let request = ClaimRequest::new(self.key.clone(), owner, terms.kept_for())
             .with_call_timeout(terms.call_timeout)

@@ -573,8 +573,16 @@ async fn a_writer_is_shown_by_its_own_label() {
     }
     let longest = |length| prices.clone().label("x".repeat(length));
     longest(509).write().await.unwrap().release().await.unwrap();
-    let error = longest(510).write().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    longest(509).read().await.unwrap().release().await.unwrap();
+    let before = store.requests();
+    for error in [
+        longest(510).write().await.map(drop).unwrap_err(),
+        longest(510).read().await.map(drop).unwrap_err(),
+        longest(513).read().await.map(drop).unwrap_err(),
+    ] {
+        assert_eq!((error.kind(), error.key()), (ErrorKind::InvalidInput, Some("prices")));
+    }
+    assert_eq!(store.requests(), before, "they are refused before anything is sent");
 }
 
 /// A store of a stranger, which has locks and nothing else.
