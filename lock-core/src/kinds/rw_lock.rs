@@ -308,7 +308,12 @@ impl RwLock {
             break;
         }
         loop {
-            let gate = self.gate(false)?.take(patience).await?;
+            let gate = match self.gate(false)?.take(patience).await {
+                Err(error) if may_be_a_reader(&error, patience) => {
+                    return self.read_beside(patience).await?.ok_or(error);
+                }
+                gate => gate?,
+            };
             // It is no writer that has it.
             drop(self.rejoin());
             let slot = tokio::select! {
@@ -326,6 +331,17 @@ impl RwLock {
                 return Ok(reading);
             }
         }
+    }
+
+    /// A read without the gate, unless it is a writer that has that.
+    async fn read_beside(&self, patience: Patience) -> Result<Option<ReadGuard>> {
+        let slot = self.slot(patience).await?;
+        if let Gate::Open(token) = self.look_at_gate(patience).await? {
+            return Ok(self.reading(slot, token));
+        }
+        self.part_with(&slot);
+        give_back(slot).await;
+        Ok(None)
     }
 
     async fn look_at_gate(&self, patience: Patience) -> Result<Gate> {
@@ -540,6 +556,11 @@ async fn give_back(slot: Arc<ReadSlot>) {
         // An error is repeated in the background.
         let _ = slot.guard.release().await;
     }
+}
+
+/// Whether a try has met somebody at the gate who may be another reader, where both had found that nobody has ever had it.
+fn may_be_a_reader(error: &Error, patience: Patience) -> bool {
+    matches!(patience, Patience::Try) && error.kind() == ErrorKind::NotAcquired
 }
 
 /// Whether it is worth while to queue for the gate again after its loss.

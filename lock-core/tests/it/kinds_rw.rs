@@ -12,8 +12,8 @@ use lock_core::kinds::{ReadGuard, RwLock, WriteGuard};
 use lock_core::memory::MemoryBackend;
 use lock_core::testing::TokioClock;
 use lock_core::{
-    Binding, Capabilities, Claim, ClaimRequest, ErrorKind, FenceCheck, LockBackend, LockState,
-    Locks, LostReason, Released, Result, Wake, async_trait,
+    Binding, Capabilities, Claim, ClaimRequest, ErrorKind, FenceCheck, LockBackend, LockKey,
+    LockState, Locks, LostReason, Released, Result, Seen, Wake, async_trait,
 };
 use tokio::task::JoinSet;
 
@@ -235,6 +235,69 @@ async fn tries_do_not_wait() {
         assert!(begun.elapsed() < 3 * SECOND);
         write.release().await.unwrap();
         ours.read_timeout(SECOND).await.unwrap().release().await.unwrap();
+    }
+}
+
+/// A store whose first look finds that nobody has ever had the name.
+#[derive(Debug)]
+struct Unused(MemoryBackend, AtomicBool);
+
+#[async_trait]
+impl LockBackend for Unused {
+    fn name(&self) -> &'static str {
+        "unused"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
+        self.0.claim(request)
+    }
+
+    async fn ping(&self) -> Result<()> {
+        self.0.ping().await
+    }
+
+    async fn look(&self, keys: &[LockKey]) -> Result<Vec<Seen>> {
+        let seen = self.0.look(keys).await?;
+        let is_first = self.1.swap(false, Relaxed);
+        Ok(if is_first { vec![Seen::Free { floor: None }; keys.len()] } else { seen })
+    }
+}
+
+/// There is no token to read by yet, so each of them wants the gate.
+#[tokio::test(start_paused = true)]
+async fn the_first_readers_of_a_name_do_not_stop_each_other() {
+    for store in stores() {
+        for later in 0..12 {
+            let (store, _, clock) = virtual_locks(store.clone().stepwise());
+            let new = || {
+                let store = Unused(store.client(), AtomicBool::new(true));
+                let locks = Locks::builder(store).clock(clock).build().unwrap();
+                locks.rw_lock("prices").unwrap()
+            };
+            let mut tries = JoinSet::new();
+            for number in 0..3 {
+                let prices = new();
+                tries.spawn(async move {
+                    for _ in 0..number * later {
+                        tokio::task::yield_now().await;
+                    }
+                    prices.try_read().await.unwrap()
+                });
+            }
+            for read in tries.join_all().await {
+                let read = read.unwrap_or_else(|| panic!("{later} polls later, nobody writes"));
+                assert_eq!(read.check().await.unwrap(), LockState::Secure);
+            }
+            // A writer is no reader.
+            let _write = another(&store, clock).rw_lock("prices").unwrap().write().await.unwrap();
+            assert!(new().try_read().await.unwrap().is_none());
+            let left = another(&store, clock).list("prices~~r").await.unwrap();
+            assert_eq!(left, [], "a read that was not granted leaves nothing");
+        }
     }
 }
 
