@@ -760,7 +760,7 @@ async fn looks_that_overlap_keep_no_writer_out() {
 async fn writers_that_give_up_cost_a_process_no_slots() {
     for store in stores() {
         let (store, locks, clock) = virtual_locks(store);
-        let slow = SlowStore { store: store.client(), look: 5 * MS, renewal: Duration::ZERO };
+        let slow = SlowStore { look: 5 * MS, ..SlowStore::of(store.client()) };
         let process = Locks::builder(slow).clock(clock).build().unwrap();
         let prices = process.rw_lock("prices").unwrap();
         let mut reads = vec![prices.read().await.unwrap()];

@@ -22,6 +22,7 @@ const MOMENT: Duration = Duration::from_millis(100);
 /// One look.
 struct Looking<'a> {
     quorum: &'a Quorum,
+    admission: &'a Arc<Admission>,
     locks: Arc<Vec<String>>,
     /// For each lock: no greater fence was established before the look began, as far as is known.
     given: Vec<u64>,
@@ -39,13 +40,10 @@ pub(super) async fn look(
     let locks = Arc::new(keys.iter().map(LockKey::encode).collect());
     let begun = quorum.clock().now();
     let given = vec![u64::MAX; keys.len()];
-    let mut look = Looking { quorum, locks, given, end: begun + LIMIT };
+    let mut look = Looking { quorum, admission, locks, given, end: begun + LIMIT };
     let mut round = 1;
     loop {
         let (answers, tally) = look.ask().await;
-        if tally.lacks_admission() {
-            admission.tend();
-        }
         if answers.len() < rules::look_needs(quorum.len()) {
             let why = admission.why();
             return Err(tally.error(|node| quorum.node(node).endpoint(), why.as_deref()));
@@ -57,6 +55,13 @@ pub(super) async fn look(
         }
         quorum.clock().sleep(PAUSE * 2_u32.pow(round - 1)).await;
         round += 1;
+    }
+}
+
+/// Has a node brought back that does not vote.
+fn tend_after(answer: &std::result::Result<NodeLook, NodeAnswer>, admission: &Arc<Admission>) {
+    if matches!(answer, Err(answer) if answer.lacks_admission()) {
+        admission.tend();
     }
 }
 
@@ -86,6 +91,7 @@ impl Looking<'_> {
                 },
                 () = closes, if close_at.is_some() => break,
             };
+            tend_after(&answer, self.admission);
             tally.set(
                 node,
                 match answer {
@@ -99,8 +105,14 @@ impl Looking<'_> {
                 },
             );
         }
-        // A request that is dropped makes its node's connection suspect.
-        quorum.tasks.spawn(async move { while asked.next().await.is_some() {} });
+        // A request that is dropped makes its node's connection suspect. And a node that does not vote needs longer to
+        // say so than the others for their answers.
+        let admission = Arc::clone(self.admission);
+        quorum.tasks.spawn(async move {
+            while let Some((_, answer)) = asked.next().await {
+                tend_after(&answer, &admission);
+            }
+        });
         (answers, tally)
     }
 

@@ -6,7 +6,8 @@ use crate::redlock_common::common::{requests, until};
 use crate::redlock_common::scenarios::{self, acquire};
 use crate::redlock_common::{Masters, claim, granted};
 use conformance_tests::server::Proxy;
-use lock_core::{ErrorKind, LockBackend, Locks};
+use lock_core::{ErrorKind, LockBackend, LockKey, Locks};
+use lock_redis::RedlockBackend;
 use lock_testkit::assert_exactly;
 use lock_testkit::servers::Data;
 use tokio::time::{Instant, sleep};
@@ -101,7 +102,7 @@ async fn a_client_that_is_configured_otherwise_is_refused() {
     assert_eq!(error.kind(), ErrorKind::Config, "{error}");
     // Without the check at connect, each node refuses by itself.
     let config = lock_redis::RedlockConfig::from_url(&other_nodes).unwrap();
-    let unchecked = lock_redis::RedlockBackend::new(config).unwrap();
+    let unchecked = RedlockBackend::new(config).unwrap();
     let error = claim(&unchecked, "lock", Duration::from_secs(1)).try_acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config, "{error}");
     granted(&mut *claim(&first, "lock", Duration::from_secs(1))).await;
@@ -178,6 +179,27 @@ async fn when_all_nodes_were_restarted_the_quorum_votes_again() {
     assert_exactly!(next > fence && next > ahead, "{next} after {fence} and {ahead}");
     let mut other = claim(&backend, "other", Duration::from_secs(1));
     assert!(granted(&mut *other).await > ahead);
+}
+
+/// It answers after those that vote, and nobody takes a lock meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_look_brings_back_a_node_that_answers_last() {
+    let masters = Masters::start().await.unwrap();
+    let links = masters.links().await.unwrap();
+    let config = links.config().unwrap().max_ttl(Duration::from_secs(1));
+    let backend = RedlockBackend::connect(config).await.unwrap();
+    granted(&mut *claim(&backend, "lock", Duration::from_secs(1))).await;
+    let record = async |field| masters.command(0, &["HGET", "distlock\u{1e}quorum", field]).await;
+    let before = record("nonce").await;
+    masters.0[0].restart(Data::Keep).await.unwrap();
+    links.0[0].delay(Duration::from_millis(20), Duration::ZERO);
+    let admitted = redis::Value::BulkString(b"admitted".to_vec());
+    let keys = [LockKey::new("", "lock").unwrap()];
+    until("the node votes again", Duration::from_secs(20), async || {
+        let _ = backend.look(&keys).await;
+        record("nonce").await != before && record("state").await == admitted
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -284,7 +306,7 @@ async fn one_server_under_several_addresses_is_refused() {
         assert!(both, "{error}");
         // Without the check at connect, the first try makes it.
         let config = lock_redis::RedlockConfig::from_url(&url).unwrap();
-        let unchecked = lock_redis::RedlockBackend::new(config).unwrap();
+        let unchecked = RedlockBackend::new(config).unwrap();
         let seen = claim(&unchecked, "lock", Duration::from_secs(1)).try_acquire().await;
         assert_eq!(seen.unwrap_err().kind(), ErrorKind::Config);
     }
@@ -375,7 +397,7 @@ async fn a_node_that_is_wrong_keeps_no_other_one_out() {
 }
 
 /// Tries until the lock is granted, which must not be before `end`, and returns the fence.
-async fn nothing_is_granted_before(backend: &lock_redis::RedlockBackend, end: Instant) -> u64 {
+async fn nothing_is_granted_before(backend: &RedlockBackend, end: Instant) -> u64 {
     let mut rival = claim(backend, "lock", Duration::from_secs(2));
     let limit = end + Duration::from_secs(15);
     loop {
