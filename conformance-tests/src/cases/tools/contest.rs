@@ -301,10 +301,10 @@ async fn disturb(cx: &Cx, link: &Link, faults: [Fault; 3]) -> Check {
     for fault in faults {
         cx.sleep(cx.ttl() / 8).await;
         let before = link.struck();
-        // One for a reply that has not come goes with its connection.
+        // One for a reply that has not come goes with its connection: then it is arranged once more.
         let strikes = async {
             loop {
-                link.inject(fault).await?;
+                link.inject_after(0, fault).await?;
                 if within(cx, cx.ttl() * 4, has_struck(cx, link, before)).await.is_some() {
                     return Check::Ok(());
                 }
