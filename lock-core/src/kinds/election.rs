@@ -541,15 +541,18 @@ impl Observer {
     ///
     /// # Cancel safety
     ///
-    /// Cancel-safe: the next call continues, and no change is missed. A look that is under way goes on meanwhile.
+    /// Cancel-safe: the next call continues, and no change is missed. A look that is under way goes on meanwhile, so what
+    /// the next call tells may have been seen before it, by a TTL at most.
     pub async fn next(&mut self) -> Result<Observation> {
         let now = self.client.clock.now();
         // While the caller does not ask, that is no silence of the store.
         let pause = now.since(self.asked_at);
         self.silent_from = self.silent_from.map(|from| from + pause);
         // After a long pause, a new look says more.
-        let oldest = self.ttl.max(self.every);
-        self.looking.take_if(|looking| now >= looking.sent + oldest);
+        let ttl = self.ttl;
+        if self.looking.take_if(|looking| now >= looking.sent + ttl).is_some() {
+            self.look_at = now;
+        }
         Asking(self).0.watch().await
     }
 

@@ -131,11 +131,14 @@ impl User {
     async fn watch(&self, election: &Election) {
         let Ok(mut watcher) = election.observe() else { return };
         let (world, observer) = (self.world(), self.network.observer());
-        let mut last = None;
+        let (mut last, mut first_asked) = (None, None);
         for _ in 0..1 + world.below(4) {
-            let asked = world.now();
+            // The look of a call that is dropped goes on.
+            let asked = *first_asked.get_or_insert_with(|| world.now());
             let longest = if world.is_healed() { WATCH } else { LONGEST_TTL };
-            let Some(Ok(shown)) = self.dropped(longest, watcher.next()).await else { continue };
+            let Some(answer) = self.dropped(longest, watcher.next()).await else { continue };
+            first_asked = None;
+            let Ok(shown) = answer else { continue };
             world.tell(|| format!("a task sees {shown:?}"));
             observer.observes();
             if let Some(what) = self.mistake_in(&shown, (election.key(), asked), last) {
