@@ -122,17 +122,23 @@ pub(super) async fn again<T, F: Future<Output = Result<T>>>(
     patience: Patience,
     call: impl Fn() -> F,
 ) -> Result<T> {
-    let begun = client.clock.now();
+    let (begun, patient) = (client.clock.now(), client.defaults.unavailable_after);
     let deadline = patience.deadline(begun, client.call_limit());
-    let until = deadline.min(begun + client.defaults.unavailable_after);
+    let mut silent_from = begun;
     let mut failures = backoff();
     loop {
+        let due = client.clock.now() + client.call_limit();
         let error = match call().await {
             Err(error) if error.is_retryable() => error,
             answer => return answer,
         };
-        let end = client.clock.now() + failures.failed(&*client.rng);
-        if end >= until {
+        let now = client.clock.now();
+        // The process, or its machine, has stood still: no store has been silent for that time.
+        if now.since(due) > (patient / 2).max(STANDSTILL_GRACE) {
+            silent_from = now;
+        }
+        let end = now + failures.failed(&*client.rng);
+        if end >= deadline.min(silent_from + patient) {
             return Err(error);
         }
         sleep_until(client, end).await?;

@@ -541,8 +541,8 @@ impl Observer {
     ///
     /// # Cancel safety
     ///
-    /// Cancel-safe: the next call continues, and no change is missed. A look that is under way goes on meanwhile, so what
-    /// the next call tells may have been seen before it, by a TTL at most.
+    /// Cancel-safe: the next call continues, and misses no change if it comes within a TTL. A look that is under way goes
+    /// on meanwhile, so what that call tells may have been seen before it, by a TTL at most.
     pub async fn next(&mut self) -> Result<Observation> {
         let now = self.client.clock.now();
         // While the caller does not ask, that is no silence of the store.
@@ -575,6 +575,10 @@ impl Observer {
                 () = clock.sleep_until(unknown_at) => return Ok(self.unknown()),
             };
             self.looking = None;
+            let Some(seen) = seen else {
+                self.look_at = clock.now();
+                continue;
+            };
             match seen {
                 Ok(leader) => {
                     if let Some(change) = self.see(sent, leader) {
@@ -592,7 +596,7 @@ impl Observer {
         self.look_at = sent + self.every + jitter(&*self.client.rng, self.every / 10);
         self.silent_from.get_or_insert(sent);
         let (client, key) = (Arc::clone(&self.client), self.key.clone());
-        let answer = Mutex::new(Box::pin(async move { look(&client, &key).await }) as _);
+        let answer = Mutex::new(Box::pin(async move { Some(look(&client, &key).await) }) as _);
         self.looking = Some(LookUnderWay { sent, answer, has_task: false });
     }
 
@@ -625,7 +629,8 @@ impl Observer {
     }
 }
 
-type LookAnswer = Pin<Box<dyn Future<Output = Result<Option<Leader>>> + Send>>;
+/// `None` if it ended with the runtime of its task.
+type LookAnswer = Pin<Box<dyn Future<Output = Option<Result<Option<Leader>>>> + Send>>;
 
 /// A look that the store has not answered yet, or whose answer nobody has asked for.
 struct LookUnderWay {
@@ -641,8 +646,7 @@ impl LookUnderWay {
         let home = if self.has_task { None } else { client.home().ok() };
         let Some(home) = home else { return self };
         let task = AbortOnDropHandle::new(home.handle().spawn(self.answer.into_inner()));
-        let client = Arc::clone(client);
-        let answer = async move { task.await.unwrap_or_else(|_| Err(client.keeper_gone())) };
+        let answer = async move { task.await.ok().flatten() };
         Self { answer: Mutex::new(Box::pin(answer)), has_task: true, ..self }
     }
 }
@@ -660,6 +664,8 @@ impl Drop for Asking<'_> {
     fn drop(&mut self) {
         let Observer { client, asked_at, looking, .. } = &mut *self.0;
         *asked_at = client.clock.now();
-        *looking = looking.take().map(|looking| looking.in_task(client));
+        // One that has panicked is over.
+        let left = looking.take().filter(|_| !std::thread::panicking());
+        *looking = left.map(|looking| looking.in_task(client));
     }
 }

@@ -63,19 +63,25 @@ pub struct RwLock {
 
 settings!(RwLock);
 
-/// The slot in which the tasks of one process read one name.
+/// The slots in which the tasks of one process read one name: one for each of their settings.
 #[derive(Debug, Default)]
-pub(super) struct ReadersInUse(Mutex<LastSlot>);
+pub(super) struct ReadersInUse(Mutex<OwnSlots>);
 
 #[derive(Debug, Default)]
-struct LastSlot {
-    hold: Weak<ReadSlot>,
-    /// The one that was left to a writer, in which this process may read still.
-    parted: Weak<ReadSlot>,
+struct OwnSlots {
+    /// The oldest first.
+    held: Vec<OwnSlot>,
     /// The next one.
     taking: Weak<SlotInTaking>,
     /// It is tried first the next time, so processes keep to different ones.
     number: Option<u32>,
+}
+
+#[derive(Debug)]
+struct OwnSlot {
+    hold: Weak<ReadSlot>,
+    /// It is left to a writer, though this process may read in it still.
+    is_parted: bool,
 }
 
 /// A slot that is being taken, for all tasks of this process that want it.
@@ -95,6 +101,15 @@ enum Gate {
     NoFloor,
     /// A writer has it.
     Closed,
+}
+
+impl OwnSlots {
+    /// The slot in which readers with the settings of this lock are, or may be again.
+    fn usual(&self, lock: &Lock) -> Option<Arc<ReadSlot>> {
+        let open = self.held.iter().filter(|held| !held.is_parted);
+        open.filter_map(|held| held.hold.upgrade())
+            .find(|slot| slot.guard.state() == LockState::Secure && slot.lock.is_kept_as(lock))
+    }
 }
 
 impl Locks {
@@ -372,12 +387,13 @@ impl RwLock {
         let begun = clock.now();
         let deadline = patience.deadline(begun, self.client().call_limit());
         loop {
+            let joined = clock.now();
             let (taking, is_own) = {
-                let mut last = self.in_use.0.lock();
-                if let Some(slot) = last.hold.upgrade().filter(|slot| self.may_read_in(slot)) {
+                let mut own = self.in_use.0.lock();
+                if let Some(slot) = own.usual(&self.lock) {
                     return Ok(slot);
                 }
-                match last.taking.upgrade() {
+                match own.taking.upgrade() {
                     Some(taking)
                         if !taking.call.is_over() && taking.lock.is_kept_as(&self.lock) =>
                     {
@@ -385,7 +401,7 @@ impl RwLock {
                     }
                     _ => {
                         let taking = self.take_for_all(patience)?;
-                        last.taking = Arc::downgrade(&taking);
+                        own.taking = Arc::downgrade(&taking);
                         (taking, true)
                     }
                 }
@@ -401,7 +417,8 @@ impl RwLock {
                 }
             };
             // An attempt ends a little sooner than that: before its last pause.
-            let is_silent = || clock.now() >= begun + defaults.unavailable_after * 3 / 4;
+            let silent_at = joined + defaults.unavailable_after / 4 * 3;
+            let is_silent = || !taking.is_queued.load(Relaxed) && clock.now() >= silent_at;
             let is_given_up = |error: &Error| error.kind() != ErrorKind::NotAcquired && is_silent();
             match taken {
                 Ok(Some(slot)) => return Ok(slot),
@@ -416,34 +433,24 @@ impl RwLock {
     /// would keep it for a moment, and with looks that overlap it would never be free. The writer waits for no slot that
     /// is taken from now on.
     fn part_with(&self, slot: &Arc<ReadSlot>) {
-        let mut last = self.in_use.0.lock();
-        if last.hold.as_ptr() == Arc::as_ptr(slot) {
-            let parted = std::mem::take(&mut last.hold);
-            if last.parted.strong_count() == 0 {
-                last.parted = parted;
-            }
-            last.number = None;
+        let mut own = self.in_use.0.lock();
+        if let Some(held) = own.held.iter_mut().find(|it| it.hold.as_ptr() == Arc::as_ptr(slot)) {
+            held.is_parted = true;
+            own.number = None;
         }
     }
 
-    /// There is no writer: the slot that was left to one is the usual one again. Else this process would have one more for
-    /// each writer that gives up, for as long as it reads in them.
+    /// There is no writer: this process reads on in the slots that were left to one. Else it would have one more for each
+    /// writer that gives up. Returns the slot to read in.
     fn rejoin(&self) -> Option<Arc<ReadSlot>> {
-        let mut last = self.in_use.0.lock();
-        let parted = std::mem::take(&mut last.parted);
-        if parted.upgrade().is_some_and(|parted| self.may_read_in(&parted)) {
-            last.hold = parted;
-        }
-        last.hold.upgrade().filter(|usual| self.may_read_in(usual))
+        let mut own = self.in_use.0.lock();
+        own.held.iter_mut().for_each(|held| held.is_parted = false);
+        own.usual(&self.lock)
     }
 
     /// Whether this process reads on in this slot, and has no other one to join, now that there is no writer.
     fn goes_on_in(&self, slot: &Arc<ReadSlot>) -> bool {
         self.rejoin().is_none_or(|usual| Arc::ptr_eq(&usual, slot))
-    }
-
-    fn may_read_in(&self, slot: &ReadSlot) -> bool {
-        slot.guard.state() == LockState::Secure && slot.lock.is_kept_as(&self.lock)
     }
 
     fn take_for_all(&self, patience: Patience) -> Result<Arc<SlotInTaking>> {
@@ -454,12 +461,11 @@ impl RwLock {
             let (number, guard) = this.new_slot(patience, &queues).await?;
             let (lock, in_use) = (this.lock.clone(), Arc::clone(&this.in_use));
             let slot = Arc::new(ReadSlot { guard, lock, _in_use: in_use });
-            let mut last = this.in_use.0.lock();
-            last.number = Some(number);
-            // The one that was left to a writer may be the usual one again by now.
-            if last.hold.upgrade().is_none_or(|usual| !this.may_read_in(&usual)) {
-                last.hold = Arc::downgrade(&slot);
-            }
+            let mut own = this.in_use.0.lock();
+            own.number = Some(number);
+            own.held.retain(|held| held.hold.strong_count() > 0);
+            own.held.push(OwnSlot { hold: Arc::downgrade(&slot), is_parted: false });
+            drop(own);
             Ok(slot)
         };
         let call = SharedCall::new(self.client().home()?, steps);

@@ -649,3 +649,16 @@ async fn a_run_that_is_dropped_resigns() {
     clock.sleep(MS).await;
     assert!(theirs.try_campaign("two").await.unwrap().is_some());
 }
+
+/// Each call has a runtime of its own, and leaves a look behind in it.
+#[test]
+fn a_look_that_ended_with_its_runtime_is_made_again() {
+    let slow = SlowStore { look: 20 * MS, ..SlowStore::of(MemoryBackend::queued()) };
+    let locks = Locks::builder(slow).build().unwrap();
+    let mut observer = locks.election("x").unwrap().observe().unwrap();
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let brief = runtime().block_on(async { tokio::time::timeout(MS, observer.next()).await });
+    assert!(brief.is_err());
+    let seen = runtime().block_on(observer.next()).unwrap();
+    assert!(matches!(seen, Observation::Vacant { .. }), "{seen:?}");
+}

@@ -532,6 +532,36 @@ async fn a_read_outlasts_the_failure_of_another_one() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn readers_with_two_settings_have_two_holds_however_they_come() {
+    let (_, locks, _) = virtual_locks(MemoryBackend::queued());
+    let prices = [10, 20].map(|ttl| locks.rw_lock("prices").unwrap().ttl(ttl * SECOND));
+    let mut reads = Vec::new();
+    for prices in prices.iter().cycle().take(140) {
+        reads.push(prices.read_timeout(SECOND).await.unwrap());
+    }
+    assert_eq!(locks.list("prices~~r").await.unwrap().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_never_gives_up_outlasts_the_read_that_it_has_joined() {
+    let (store, _, clock) = virtual_locks(MemoryBackend::queued());
+    let locks = Locks::builder(store.clone()).clock(clock).unavailable_after(Duration::MAX);
+    let prices = locks.build().unwrap().rw_lock("prices").unwrap();
+    store.refuse();
+    let tries = tokio::spawn({
+        let prices = prices.clone();
+        async move { prices.read_timeout(SECOND).await.map(drop) }
+    });
+    tokio::time::sleep(MS).await;
+    let waits = tokio::spawn(async move { prices.read().await.map(drop) });
+    assert!(tries.await.unwrap().is_err());
+    tokio::time::sleep(3600 * SECOND).await;
+    assert!(!waits.is_finished());
+    store.heal();
+    waits.await.unwrap().unwrap();
+}
+
 /// All of them want the slot that one of them takes.
 #[tokio::test(start_paused = true)]
 async fn reads_that_wait_for_one_give_up_a_silent_store_together() {

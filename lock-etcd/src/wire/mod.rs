@@ -165,6 +165,11 @@ impl Cluster {
         }
     }
 
+    /// Who drops a request sooner than that says nothing of the member: many look only until they are pushed.
+    fn patience_of_the_dropped(&self) -> Duration {
+        (self.config().response_timeout / 5).max(PATIENCE)
+    }
+
     /// The answer to a question to the member of `connection`, in a call that ends at `end`. If there is none, that counts
     /// against the connection.
     async fn answer_to<T>(
@@ -173,9 +178,7 @@ impl Cluster {
         connection: &MemberConnection,
         end: ClockInstant,
     ) -> T {
-        let sent = self.clock.now();
-        let patience = end.since(sent).min(PATIENCE);
-        let unanswered = Unanswered { cluster: self, connection, sent, patience };
+        let unanswered = Unanswered { cluster: self, connection, sent: self.clock.now(), end };
         let answer = asked.await;
         std::mem::forget(unanswered);
         answer
@@ -259,15 +262,15 @@ struct Unanswered<'a> {
     cluster: &'a Cluster,
     connection: &'a MemberConnection,
     sent: ClockInstant,
-    /// Who waits for less says nothing of the member.
-    patience: Duration,
+    end: ClockInstant,
 }
 
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
-        let waited = self.cluster.clock.now().since(self.sent);
+        let (now, patience) = (self.cluster.clock.now(), self.cluster.patience_of_the_dropped());
+        let has_waited = now >= self.end || now.since(self.sent) >= patience;
         // Another connection needs a runtime.
-        if waited >= self.patience && Handle::try_current().is_ok() {
+        if has_waited && Handle::try_current().is_ok() {
             self.cluster.gave_up(self.connection, RequestKind::Call, self.sent);
         }
     }
@@ -377,15 +380,16 @@ mod tests {
     async fn a_request_that_is_dropped_counts_if_the_member_had_time_to_answer() {
         let (_listener, cluster) = silent().await;
         let first = cluster.connection().unwrap();
+        let patience = cluster.patience_of_the_dropped();
         let drop_after = async |patience| {
             let asked = cluster.ask(PATIENCE * 100, statements::read("k"));
             assert!(tokio::time::timeout(patience, asked).await.is_err());
             cluster.connection().unwrap().number() - first.number()
         };
         for _ in 0..4 {
-            assert_eq!(drop_after(PATIENCE / 3).await, 0, "left by who has not waited for it");
+            assert_eq!(drop_after(patience / 10).await, 0, "left by who has not waited for it");
         }
-        assert_eq!(drop_after(PATIENCE * 2).await, 1, "never left");
+        assert_eq!(drop_after(patience * 2).await, 1, "never left");
     }
 
     #[test]
@@ -393,7 +397,8 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let (_listener, cluster) = runtime.block_on(silent());
         let mut asked = Box::pin(cluster.ask(PATIENCE * 100, statements::read("k")));
-        let waited = async { tokio::time::timeout(PATIENCE * 2, &mut asked).await };
+        let patience = cluster.patience_of_the_dropped() * 2;
+        let waited = async { tokio::time::timeout(patience, &mut asked).await };
         assert!(runtime.block_on(waited).is_err());
         drop(asked);
     }

@@ -164,12 +164,12 @@ mod tests {
             timeout(LIMIT * 10, reached).await.expect("it goes on");
         };
         until([1, 1]).await;
-        assert!(begun.elapsed() < LIMIT, "it has signed in first");
+        assert!(begun.elapsed() < LIMIT * 2, "it has signed in first");
         until([2, 2]).await;
         // It may have to connect first.
         assert!(begun.elapsed() >= LIMIT * 2, "it has not tried to sign in");
         cluster.close();
-        timeout(LIMIT / 2, serving).await.expect("nobody needs the sign-in any more").unwrap();
+        timeout(LIMIT, serving).await.expect("nobody needs the sign-in any more").unwrap();
     }
 
     #[test]

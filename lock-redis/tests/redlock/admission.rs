@@ -188,7 +188,9 @@ async fn a_look_brings_back_a_node_that_answers_last() {
     let links = masters.links().await.unwrap();
     let config = links.config().unwrap().max_ttl(Duration::from_secs(1));
     let backend = RedlockBackend::connect(config).await.unwrap();
-    granted(&mut *claim(&backend, "lock", Duration::from_secs(1))).await;
+    let mut used = claim(&backend, "lock", Duration::from_secs(1));
+    granted(&mut *used).await;
+    used.release().await.unwrap();
     let record = async |field| masters.command(0, &["HGET", "distlock\u{1e}quorum", field]).await;
     let before = record("nonce").await;
     masters.0[0].restart(Data::Keep).await.unwrap();

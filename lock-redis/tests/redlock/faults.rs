@@ -95,7 +95,7 @@ async fn a_call_that_is_not_polled_stops_no_other() {
     links.0.iter().for_each(|link| link.pass());
     let begun = Instant::now();
     granted(&mut *claim(&backend, "b", Duration::from_secs(30))).await;
-    assert_exactly!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
     drop(unpolled);
 }
 

@@ -67,12 +67,9 @@ impl Admission {
             .text(|node| self.quorum.node(node).endpoint(), self.quorum.clock().now())
     }
 
-    fn set_why(&self, plan: &AdmissionPlan) {
-        let warn = self.non_voters.lock().note(
-            &plan.why,
-            !plan.steps.is_empty(),
-            self.quorum.clock().now(),
-        );
+    fn set_why(&self, why: &[NonVoter], is_under_way: bool) {
+        let now = self.quorum.clock().now();
+        let warn = self.non_voters.lock().note(why, is_under_way, now);
         if let Some(why) = self.why().filter(|_| warn) {
             tracing::warn!(target: "distlock", why, "not all nodes of the quorum vote");
         }
@@ -150,7 +147,7 @@ impl Admission {
             let waits_for_seed = ripe_now.iter().any(|nonce| !ripe.contains(nonce));
             plan.steps.retain(|step| nonce(step).is_none_or(|nonce| ripe.contains(&nonce)));
             ripe = ripe_now;
-            self.set_why(&plan);
+            self.set_why(&plan.why, waits_for_seed || !plan.steps.is_empty());
             rounds += 1;
             if plan.steps.is_empty() && !waits_for_seed {
                 return Ok(plan);
@@ -161,9 +158,9 @@ impl Admission {
                 plan.steps.clear();
                 plan.wait = Some(plan.wait.unwrap_or_default().max(AFTER_FAILURE));
                 if let Some(failed) = failed {
-                    plan.why = vec![NonVoter::all(failed)];
+                    plan.why.push(NonVoter::all(failed));
                 }
-                self.set_why(&plan);
+                self.set_why(&plan.why, false);
                 return Ok(plan);
             }
         }
@@ -187,8 +184,7 @@ impl Admission {
                         (wait.max(Duration::from_millis(100)), all_vote)
                     }
                     Err(error) => {
-                        let why = vec![NonVoter::all(error.to_string())];
-                        admission.set_why(&AdmissionPlan { why, ..AdmissionPlan::default() });
+                        admission.set_why(&[NonVoter::all(error.to_string())], false);
                         // The next one that hears of a node without a vote begins again.
                         if !error.is_retryable() {
                             return;
@@ -289,15 +285,18 @@ impl Admission {
                 }
                 Err(error) => {
                     tracing::debug!(target: "distlock", endpoint, %error, "no report");
-                    failed.push(error);
+                    failed.push((endpoint, error));
                 }
             }
         }
         // Those that are only away may come back, and make a quorum.
         let spare = self.quorum.len() - self.quorum.needed();
-        let lasting = failed.into_iter().filter(|error| final_kind(error).is_some());
+        let lasting = failed.into_iter().filter(|(_, error)| final_kind(error).is_some());
         match decisive(lasting, spare) {
-            Some(error) if reports.iter().all(Option::is_none) => Err(error),
+            Some((endpoint, error)) if reports.iter().all(Option::is_none) => {
+                let text = format!("the node {endpoint} of the quorum cannot be used: {error}");
+                Err(Error::new(error.kind(), text).with_retryable(false))
+            }
             _ => Ok(reports),
         }
     }

@@ -186,6 +186,8 @@ impl<S: PooledServer> ServerPool<S> {
     }
 
     fn put_back(&self, connection: S::Connection, generation: u64) {
+        // The server has let this one in.
+        *self.unheard.lock() = None;
         if !self.is_closed() {
             self.resting.push(connection, generation);
         }
@@ -214,7 +216,7 @@ impl<S: PooledServer> Connections for Arc<ServerPool<S>> {
             StatementClass::Release => 1,
             StatementClass::Try | StatementClass::Look => 2,
         };
-        if self.resting.is_empty() {
+        if self.resting.is_empty() && !self.is_closed() {
             self.heard()?;
             // Not in a turn, which would be used up by waiting.
             self.outage.over().await?;
