@@ -215,7 +215,8 @@ async fn many_locks_are_renewed_by_few_statements() {
     let after = statements().await;
     assert!(guards.iter().all(|guard| guard.token().is_ok()), "all are still held");
     let (updates, selects) = (after.0 - before.0, after.1 - before.1);
-    // About nine rounds, each of them spread over some points of the grid.
-    assert!((9..=900).contains(&updates), "{updates} updates for 9000 renewals");
+    // About nine rounds, each of them one statement, or spread over some points of the grid; the first or the last may be
+    // just outside.
+    assert!((7..=900).contains(&updates), "{updates} updates for 9000 renewals");
     assert!(selects <= 900, "{selects} reads for 9000 renewals");
 }
