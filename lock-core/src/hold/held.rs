@@ -98,14 +98,6 @@ struct HoldUser {
 struct SetTokens(HashMap<Vec<usize>, CancellationToken>);
 
 impl SetTokens {
-    /// Those of sets that have ended are forgotten, from time to time: a hold may outlast many.
-    fn make_room(&mut self) {
-        if self.0.len() == self.0.capacity() {
-            self.0.retain(|_, token| !token.is_cancelled());
-            self.0.reserve(self.0.len() + 1);
-        }
-    }
-
     fn of(&mut self, set: &[usize]) -> CancellationToken {
         match self.0.get(set) {
             Some(token) if !token.is_cancelled() => token.clone(),
@@ -117,8 +109,12 @@ impl SetTokens {
         }
     }
 
+    /// Those of sets that have ended are forgotten, from time to time: a hold may outlast many.
     fn add(&mut self, set: &[usize], token: &CancellationToken) {
-        self.make_room();
+        if self.0.len() == self.0.capacity() {
+            self.0.retain(|_, token| !token.is_cancelled());
+            self.0.reserve(self.0.len() + 1);
+        }
         self.0.insert(set.to_vec(), token.clone());
     }
 

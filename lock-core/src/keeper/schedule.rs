@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::client::Client;
+use super::client::{Client, STANDSTILL_GRACE};
 use crate::backoff::{Backoff, growing};
 use crate::{ClockInstant, Wake, jitter};
 
@@ -19,6 +19,12 @@ const HINT_POLL: Duration = Duration::from_secs(1);
 pub(super) const RELIABLE_POLL: Duration = Duration::from_secs(10);
 /// A pause proposed by the store is never shorter than this.
 const SHORTEST: Duration = Duration::from_millis(1);
+
+/// Whether the process, or its machine, has stood still since something was `due`, and for so long that it counts for a
+/// caller who gives up a silent store after `patience`. It has asked nobody meanwhile, so no store was silent for that time.
+pub(crate) fn has_stood_still(due: ClockInstant, now: ClockInstant, patience: Duration) -> bool {
+    now.since(due) > (patience / 2).max(STANDSTILL_GRACE)
+}
 
 /// The pause before the next attempt, after the `looks`-th busy answer in a row; about `longest` at the most.
 pub(super) fn after_busy(

@@ -8,10 +8,7 @@ use super::call::Call;
 use super::client::Client;
 use super::line::{Cohort, LastAnswer, LineSeat, LineTurn, Pass, SeenHolder};
 use super::polling::Poller;
-use super::{
-    Caller, GrantedClaim, Keeper, Patience, STANDSTILL_GRACE, SearchOutcome, call, overrun_grace,
-    schedule,
-};
+use super::{Caller, GrantedClaim, Keeper, Patience, SearchOutcome, call, overrun_grace, schedule};
 use crate::backoff::Backoff;
 use crate::contract::Fences;
 use crate::hold::{LockTerms, lead};
@@ -548,10 +545,9 @@ impl Search {
         (self.answered_at, self.silent_from) = (now, now);
     }
 
-    /// Something was `due`. If the process, or its machine, has stood still since, it has asked nobody meanwhile: no store
-    /// has been silent for that time.
+    /// Something was `due`.
     fn woke(&mut self, due: ClockInstant, now: ClockInstant, terms: &LockTerms) {
-        if now.since(due) > (terms.unavailable_after / 2).max(STANDSTILL_GRACE) {
+        if schedule::has_stood_still(due, now, terms.unavailable_after) {
             self.silent_from = now;
         }
     }

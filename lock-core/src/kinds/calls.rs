@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::attended::attended;
 use super::rules;
-use crate::keeper::schedule::{after_a_busy_look, backoff};
+use crate::keeper::schedule::{after_a_busy_look, backoff, has_stood_still};
 use crate::keeper::{Client, Patience, STANDSTILL_GRACE, closed, no_answer};
 use crate::{
     ClockInstant, Error, ErrorKind, HolderInfo, Lock, LockGuard, LockKey, Operation, Result, Seen,
@@ -133,8 +133,7 @@ pub(super) async fn again<T, F: Future<Output = Result<T>>>(
             answer => return answer,
         };
         let now = client.clock.now();
-        // The process, or its machine, has stood still: no store has been silent for that time.
-        if now.since(due) > (patient / 2).max(STANDSTILL_GRACE) {
+        if has_stood_still(due, now, patient) {
             silent_from = now;
         }
         let end = now + failures.failed(&*client.rng);

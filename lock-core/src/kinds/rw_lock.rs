@@ -296,36 +296,15 @@ impl RwLock {
         take(&self.lock, patience, search, WriteGuard::set_min_hold).await
     }
 
-    /// A reader marks itself first, and looks for a writer then. A writer does it the other way around, so at least
-    /// one of two sees the other.
     async fn search_read(self, patience: Patience) -> Result<ReadGuard> {
-        loop {
-            let slot = self.slot(patience).await?;
-            match self.look_at_gate(patience).await? {
-                Gate::Open(token) => {
-                    if !self.goes_on_in(&slot) {
-                        continue;
-                    }
-                    if let Some(reading) = self.reading(slot, token) {
-                        return Ok(reading);
-                    }
-                }
-                Gate::NoFloor => {}
-                // The writer waits for it.
-                Gate::Closed => {
-                    self.part_with(&slot);
-                    if matches!(patience, Patience::Try) {
-                        give_back(slot).await;
-                        return Err(busy());
-                    }
-                }
-            }
-            break;
+        if let Some(reading) = self.read_beside(patience).await? {
+            return Ok(reading);
         }
         loop {
             let gate = match self.gate(false)?.take(patience).await {
                 Err(error) if may_be_a_reader(&error, patience) => {
-                    return self.read_beside(patience).await?.ok_or(error);
+                    let reading = Error::unless_busy(self.read_beside(patience).await)?;
+                    return reading.flatten().ok_or(error);
                 }
                 gate => gate?,
             };
@@ -348,15 +327,29 @@ impl RwLock {
         }
     }
 
-    /// A read without the gate, unless it is a writer that has that.
+    /// A read without the gate. A reader marks itself first, and looks for a writer then. A writer does it the other way
+    /// around, so at least one of two sees the other.
     async fn read_beside(&self, patience: Patience) -> Result<Option<ReadGuard>> {
-        let slot = self.slot(patience).await?;
-        if let Gate::Open(token) = self.look_at_gate(patience).await? {
-            return Ok(self.reading(slot, token));
+        loop {
+            let slot = self.slot(patience).await?;
+            match self.look_at_gate(patience).await? {
+                Gate::Open(token) => {
+                    if self.goes_on_in(&slot) {
+                        return Ok(self.reading(slot, token));
+                    }
+                }
+                Gate::NoFloor => return Ok(None),
+                // The writer waits for it.
+                Gate::Closed => {
+                    self.part_with(&slot);
+                    if matches!(patience, Patience::Try) {
+                        give_back(slot).await;
+                        return Err(busy());
+                    }
+                    return Ok(None);
+                }
+            }
         }
-        self.part_with(&slot);
-        give_back(slot).await;
-        Ok(None)
     }
 
     async fn look_at_gate(&self, patience: Patience) -> Result<Gate> {

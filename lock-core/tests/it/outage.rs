@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use lock_core::testing::{MemoryBackend, TokioClock};
 use lock_core::{Clock, Error, ErrorKind, Lock, LockGuard, Locks, LocksBuilder};
+use tokio::task::JoinHandle;
 
 use crate::SECOND;
 
@@ -69,6 +70,12 @@ async fn nobody_is_told_that_a_lock_is_held_while_the_store_answers_nobody() {
     }
 }
 
+/// So many tasks that wait without a limit.
+fn waiting(lock: &Lock, count: usize) -> Vec<JoinHandle<lock_core::Result<()>>> {
+    let wait = |lock: Lock| async move { lock.acquire().await.map(drop) };
+    (0..count).map(|_| tokio::spawn(wait(lock.clone()))).collect()
+}
+
 /// A store that answers some of them is no store that answers nobody.
 #[tokio::test(start_paused = true)]
 async fn an_outage_that_is_over_ends_no_wait() {
@@ -76,12 +83,7 @@ async fn an_outage_that_is_over_ends_no_wait() {
     let store = MemoryBackend::queued().with_clock(clock);
     let (locks, client, guard) = held(&store, clock).await;
     let lock = locks.unavailable_after(30 * SECOND).build().unwrap().named("a").unwrap();
-    let waiters: Vec<_> = (0..50)
-        .map(|_| {
-            let lock = lock.clone();
-            tokio::spawn(async move { lock.acquire().await.map(drop) })
-        })
-        .collect();
+    let waiters = waiting(&lock, 50);
     tokio::time::sleep(SECOND).await;
     for _ in 0..6 {
         client.refuse();
@@ -119,12 +121,7 @@ async fn a_machine_that_has_slept_gives_the_store_its_time() {
         let (locks, client, guard) = held(&store, clock).await;
         let locks = locks.unavailable_after(30 * SECOND).build().unwrap();
         let lock = locks.named("a").unwrap();
-        let waiters: Vec<_> = (0..3)
-            .map(|_| {
-                let lock = lock.clone();
-                tokio::spawn(async move { lock.acquire().await.map(drop) })
-            })
-            .collect();
+        let waiters = waiting(&lock, 3);
         tokio::time::sleep(SECOND).await;
         if asks {
             // A call is under way.

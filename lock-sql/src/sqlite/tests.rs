@@ -4,10 +4,10 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use lock_core::{ErrorKind, LockAdmin as _, LockKey, Released, Seen, Victim};
+use lock_testkit::warnings::Warnings;
 use sqlx::SqliteConnection;
 use sqlx::sqlite::SqliteConnectOptions;
 use tempfile::TempDir;
-use tracing::{Event, Level, Metadata, Subscriber, span};
 
 use crate::engine::renewals::RenewalSender as _;
 use crate::engine::table::row::OwnerSecret;
@@ -105,29 +105,6 @@ impl File {
 
 shared!(File);
 
-/// How many warnings there were.
-#[derive(Clone, Default)]
-struct Warnings(Arc<AtomicI64>);
-
-impl Subscriber for Warnings {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() == Level::WARN
-    }
-
-    fn event(&self, _: &Event<'_>) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-    fn enter(&self, _: &span::Id) {}
-    fn exit(&self, _: &span::Id) {}
-}
-
 #[tokio::test]
 async fn rows_that_cannot_be_removed_are_one_warning() {
     const KEEP: &str =
@@ -139,7 +116,7 @@ async fn rows_that_cannot_be_removed_are_one_warning() {
     let _seen = tracing::subscriber::set_default(warnings.clone());
     let sweep = async || {
         sweeper.ended(&sweeper.sweep(Duration::ZERO).await);
-        warnings.0.load(Ordering::Relaxed)
+        warnings.so_far().len()
     };
     for round in 1..3 {
         let mine = entry("old");
