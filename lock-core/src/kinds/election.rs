@@ -12,7 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::{rules, settings};
 use crate::backoff::Backoff;
 use crate::contract::check_part;
-use crate::keeper::{Client, Patience};
+use crate::keeper::{Client, Patience, STANDSTILL_GRACE};
 use crate::mutex::Mutex;
 use crate::{
     Clock, ClockInstant, Error, FencingToken, Held, Lock, LockGuard, LockKey, Locks, Operation,
@@ -569,10 +569,13 @@ impl Observer {
                 continue;
             };
             let sent = looking.sent;
+            // It ends by itself by then, unless nobody drives the runtime of its task.
+            let over_at = sent + self.client.call_limit() + STANDSTILL_GRACE;
             let seen = tokio::select! {
                 biased;
                 seen = looking.answer.get_mut() => seen,
                 () = clock.sleep_until(unknown_at) => return Ok(self.unknown()),
+                () = clock.sleep_until(over_at) => None,
             };
             self.looking = None;
             let Some(seen) = seen else {

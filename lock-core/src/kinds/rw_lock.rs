@@ -1,9 +1,9 @@
 //! Readers and writers: many may read at a time, or one may write.
 
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
 
 use super::calls::{busy, each_in_turn, is_polled, look, pause, take};
 use super::shared::SharedCall;
@@ -45,7 +45,9 @@ use crate::{
 ///
 /// The tasks of one process that read with the same settings share one hold in the store: the first takes it,
 /// and each later one costs one look. A write costs one exclusive lock and one look. Up to 64
-/// processes can read at a time; the next one waits until one of them stops.
+/// processes can read at a time; the next one waits until one of them stops. A read with a
+/// [`min_hold`](Self::min_hold) keeps its place until then, and later reads do not join one that has ended: 64 short
+/// ones within that time keep all other readers out.
 ///
 /// # What the tokens promise
 ///
@@ -63,6 +65,9 @@ pub struct RwLock {
 
 settings!(RwLock);
 
+/// How long a reader waits for one of the slots before it looks at the others again.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
 /// The slots in which the tasks of one process read one name: one for each of their settings.
 #[derive(Debug, Default)]
 pub(super) struct ReadersInUse(Mutex<OwnSlots>);
@@ -71,8 +76,8 @@ pub(super) struct ReadersInUse(Mutex<OwnSlots>);
 struct OwnSlots {
     /// The oldest first.
     held: Vec<OwnSlot>,
-    /// The next one.
-    taking: Weak<SlotInTaking>,
+    /// The next ones.
+    taking: Vec<Weak<SlotInTaking>>,
     /// It is tried first the next time, so processes keep to different ones.
     number: Option<u32>,
 }
@@ -89,8 +94,8 @@ struct SlotInTaking {
     call: SharedCall<Arc<ReadSlot>>,
     /// Its settings.
     lock: Lock,
-    /// The store has said that others have all of them.
-    is_queued: Arc<AtomicBool>,
+    /// Cancelled when the store has said that others have all of them.
+    is_queued: CancellationToken,
 }
 
 /// What a look at the gate shows a reader.
@@ -109,6 +114,12 @@ impl OwnSlots {
         let open = self.held.iter().filter(|held| !held.is_parted);
         open.filter_map(|held| held.hold.upgrade())
             .find(|slot| slot.guard.state() == LockState::Secure && slot.lock.is_kept_as(lock))
+    }
+
+    /// The slot that is being taken for readers with these settings.
+    fn in_taking(&self, lock: &Lock) -> Option<Arc<SlotInTaking>> {
+        let mut others = self.taking.iter().filter_map(Weak::upgrade);
+        others.find(|taking| !taking.call.is_over() && taking.lock.is_kept_as(lock))
     }
 }
 
@@ -386,15 +397,12 @@ impl RwLock {
                 if let Some(slot) = own.usual(&self.lock) {
                     return Ok(slot);
                 }
-                match own.taking.upgrade() {
-                    Some(taking)
-                        if !taking.call.is_over() && taking.lock.is_kept_as(&self.lock) =>
-                    {
-                        (taking, false)
-                    }
-                    _ => {
+                match own.in_taking(&self.lock) {
+                    Some(taking) => (taking, false),
+                    None => {
                         let taking = self.take_for_all(patience)?;
-                        own.taking = Arc::downgrade(&taking);
+                        own.taking.retain(|other| other.strong_count() > 0);
+                        own.taking.push(Arc::downgrade(&taking));
                         (taking, true)
                     }
                 }
@@ -404,14 +412,17 @@ impl RwLock {
             let taken = tokio::select! {
                 biased;
                 taken = taking.call.outcome() => taken,
+                () = taking.is_queued.cancelled(), if matches!(patience, Patience::Try) => {
+                    return Err(busy());
+                }
                 () = clock.sleep_until(limit) => {
-                    let is_queued = taking.is_queued.load(Relaxed);
+                    let is_queued = taking.is_queued.is_cancelled();
                     return Err(if is_queued { busy() } else { no_answer(deadline.since(begun)) });
                 }
             };
             // An attempt ends a little sooner than that: before its last pause.
             let silent_at = joined + defaults.unavailable_after / 4 * 3;
-            let is_silent = || !taking.is_queued.load(Relaxed) && clock.now() >= silent_at;
+            let is_silent = || !taking.is_queued.is_cancelled() && clock.now() >= silent_at;
             let is_given_up = |error: &Error| error.kind() != ErrorKind::NotAcquired && is_silent();
             match taken {
                 Ok(Some(slot)) => return Ok(slot),
@@ -447,40 +458,56 @@ impl RwLock {
     }
 
     fn take_for_all(&self, patience: Patience) -> Result<Arc<SlotInTaking>> {
-        let (this, lock) = (self.clone(), self.lock.clone());
-        let is_queued = Arc::new(AtomicBool::new(false));
-        let queues = Arc::clone(&is_queued);
-        let steps = async move {
-            let (number, guard) = this.new_slot(patience, &queues).await?;
-            let (lock, in_use) = (this.lock.clone(), Arc::clone(&this.in_use));
-            let slot = Arc::new(ReadSlot { guard, lock, _in_use: in_use });
-            let mut own = this.in_use.0.lock();
-            own.number = Some(number);
-            own.held.retain(|held| held.hold.strong_count() > 0);
-            own.held.push(OwnSlot { hold: Arc::downgrade(&slot), is_parted: false });
-            drop(own);
-            Ok(slot)
-        };
+        let is_queued = CancellationToken::new();
+        let (this, queues) = (self.clone(), is_queued.clone());
+        let steps = async move { this.next_slot(patience, queues).await };
         let call = SharedCall::new(self.client().home()?, steps);
-        Ok(Arc::new(SlotInTaking { call, lock, is_queued }))
+        Ok(Arc::new(SlotInTaking { call, lock: self.lock.clone(), is_queued }))
     }
 
-    async fn new_slot(&self, patience: Patience, queues: &AtomicBool) -> Result<(u32, LockGuard)> {
+    /// A slot that nobody has, or the one in which this process reads by then.
+    async fn next_slot(
+        &self,
+        patience: Patience,
+        is_queued: CancellationToken,
+    ) -> Result<Arc<ReadSlot>> {
         let slots = self.slots();
         let mut others = slots.all.clone().collect();
         let usual = self.in_use.0.lock().number;
         let first = usual.or_else(|| slots.pick(&mut others));
-        if let Some(taken) = slots.take_free(first, others.clone(), patience).await? {
-            return Ok(taken);
-        }
-        queues.store(true, Relaxed);
-        match slots.pick(&mut others) {
-            // As many processes read as there are slots.
-            Some(slot) if !matches!(patience, Patience::Try) => {
-                Ok((slot, slots.lock(slot)?.take(patience).await?))
+        let mut taken = slots.take_free(first, others.clone(), patience).await?;
+        loop {
+            if let Some(taken) = taken {
+                return Ok(self.own_slot(taken));
             }
-            _ => Err(busy()),
+            // As many processes read as there are slots.
+            is_queued.cancel();
+            let waits_for = slots.pick(&mut slots.all.clone().collect());
+            let Some(slot) = waits_for.filter(|_| !matches!(patience, Patience::Try)) else {
+                return Err(busy());
+            };
+            taken = tokio::select! {
+                biased;
+                guard = async { slots.lock(slot)?.take(patience).await } => Some((slot, guard?)),
+                // Who has that slot may read for long, while others have stopped.
+                () = self.client().clock.sleep(LOOK_AGAIN) => {
+                    if let Some(slot) = self.in_use.0.lock().usual(&self.lock) {
+                        return Ok(slot);
+                    }
+                    slots.take_free(None, slots.all.clone().collect(), patience).await?
+                }
+            };
         }
+    }
+
+    fn own_slot(&self, (number, guard): (u32, LockGuard)) -> Arc<ReadSlot> {
+        let (lock, in_use) = (self.lock.clone(), Arc::clone(&self.in_use));
+        let slot = Arc::new(ReadSlot { guard, lock, _in_use: in_use });
+        let mut own = self.in_use.0.lock();
+        own.number = Some(number);
+        own.held.retain(|held| held.hold.strong_count() > 0);
+        own.held.push(OwnSlot { hold: Arc::downgrade(&slot), is_parted: false });
+        slot
     }
 
     async fn search_write(self, patience: Patience) -> Result<WriteGuard> {

@@ -662,3 +662,18 @@ fn a_look_that_ended_with_its_runtime_is_made_again() {
     let seen = runtime().block_on(observer.next()).unwrap();
     assert!(matches!(seen, Observation::Vacant { .. }), "{seen:?}");
 }
+
+/// The first runtime is there all the time, and nobody drives it.
+#[test]
+fn a_look_in_a_runtime_that_stands_still_is_made_again() {
+    let slow = SlowStore { look: 20 * MS, ..SlowStore::of(MemoryBackend::queued()) };
+    let locks = Locks::builder(slow).call_timeout(SECOND).build().unwrap();
+    let mut observer = locks.election("x").unwrap().observe().unwrap();
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let stands = runtime();
+    let brief = stands.block_on(async { tokio::time::timeout(MS, observer.next()).await });
+    assert!(brief.is_err());
+    let within = async { tokio::time::timeout(15 * SECOND, observer.next()).await };
+    let seen = runtime().block_on(within).expect("a look of its own").unwrap();
+    assert!(matches!(seen, Observation::Vacant { .. }), "{seen:?}");
+}

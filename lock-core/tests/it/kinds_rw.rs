@@ -543,6 +543,51 @@ async fn readers_with_two_settings_have_two_holds_however_they_come() {
     assert_eq!(locks.list("prices~~r").await.unwrap().len(), 2);
 }
 
+/// None of them has its slot yet when the next one comes.
+#[tokio::test(start_paused = true)]
+async fn readers_with_two_settings_take_two_slots_though_they_come_at_once() {
+    for store in stores() {
+        let (store, locks, clock) = virtual_locks(store.stepwise());
+        let prices = [10, 20].map(|ttl| locks.rw_lock("prices").unwrap().ttl(ttl * SECOND));
+        let mut reads = JoinSet::new();
+        for prices in prices.iter().cycle().take(140) {
+            let prices = prices.clone();
+            reads.spawn(async move { prices.read().await.unwrap() });
+        }
+        let reads = tokio::spawn(reads.join_all());
+        let (other, mut most) = (another(&store, clock), 0);
+        while !reads.is_finished() {
+            most = most.max(other.list("prices~~r").await.unwrap().len());
+        }
+        assert_eq!((most, reads.await.unwrap().len()), (2, 140));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_too_many_waits_for_the_first_that_stops() {
+    let (store, locks, clock) = virtual_locks(MemoryBackend::queued());
+    let prices = locks.rw_lock("prices").unwrap();
+    let mut others = Vec::new();
+    for _ in 0..64 {
+        others.push(another(&store, clock).rw_lock("prices").unwrap().read().await.unwrap());
+    }
+    let waits = tokio::spawn({
+        let prices = prices.clone();
+        async move { prices.read().await }
+    });
+    tokio::time::sleep(MS).await;
+    let begun = tokio::time::Instant::now();
+    assert!(prices.try_read().await.unwrap().is_none());
+    assert!(begun.elapsed() < SECOND, "a try waited for {:?}", begun.elapsed());
+    let slots = locks.list("prices~~r").await.unwrap();
+    let waited_for = slots.iter().find(|slot| slot.waiters == Some(1)).expect("a waiter");
+    let reads_on = waited_for.holder.as_ref().and_then(|holder| holder.owner);
+    others.retain(|read| Some(read.owner()) == reads_on);
+    assert_eq!(others.len(), 1);
+    let read = tokio::time::timeout(3 * SECOND, waits).await.expect("63 slots are free");
+    read.unwrap().unwrap().release().await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_never_gives_up_outlasts_the_read_that_it_has_joined() {
     let (store, _, clock) = virtual_locks(MemoryBackend::queued());
