@@ -208,7 +208,8 @@ pub(crate) struct WantArgs {
     /// long. Default: 30s
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) ttl: Option<Duration>,
-    /// Give up after waiting this long. Default: wait forever
+    /// Give up after waiting this long. Default: wait for as long as the store answers, and exit with 69 if it
+    /// has been silent for lock_unavailable_after (30s on most stores)
     #[arg(short, long, value_name = "DURATION", value_parser = duration, conflicts_with = "nonblock")]
     pub(crate) wait: Option<Duration>,
     /// Give up at once if another client holds the lock
