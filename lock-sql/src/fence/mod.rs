@@ -37,7 +37,8 @@
 //!   tried again.
 //! - **Savepoints.** Rolling back to a savepoint takes back an admission after it.
 //! - **A transaction that stays open** keeps the next holder waiting, as it does with any row that it has written.
-//!   `idle_in_transaction_session_timeout` (PostgreSQL) and `innodb_lock_wait_timeout` (MySQL) end that.
+//!   `idle_in_transaction_session_timeout` (PostgreSQL), `idle_transaction_timeout` (MariaDB) and `wait_timeout` (MySQL)
+//!   end that.
 //! - **Readers and writers.** Only locks that exclude everybody: the token of a
 //!   [reader](lock_core::kinds::ReadGuard) needs [`FenceCheck::admit_reader`](lock_core::FenceCheck::admit_reader).
 //! - **Growth.** The table keeps a row for each name. [`forget`] removes those that are old.
