@@ -23,7 +23,7 @@ pub enum Time {
     Real,
 }
 
-/// Gives stores to the suite. About 40 lines for your own store; see the [crate's page](crate).
+/// Gives stores to the suite. About fifty lines for your own store; see the [crate's page](crate).
 #[async_trait]
 pub trait Harness: fmt::Debug + Send + Sync + 'static {
     /// A short name, for reports and for `LOCK_TEST_REQUIRE`.
