@@ -164,7 +164,8 @@ impl ConnectBuilder {
         self.with(move |locks| locks.default_ttl(ttl))
     }
 
-    /// For how long others are kept away after the end of a hold: see [`LocksBuilder::lock_delay`].
+    /// For how long others are kept away after a lock was lost because it could not be renewed: see
+    /// [`LocksBuilder::lock_delay`].
     pub fn lock_delay(self, delay: Duration) -> Self {
         self.with(move |locks| locks.lock_delay(delay))
     }

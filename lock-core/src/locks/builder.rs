@@ -133,8 +133,8 @@ impl LocksBuilder {
         self
     }
 
-    /// For how long others are kept away after the end of a hold, for locks that do not set their own: see
-    /// [`Lock::lock_delay`](crate::Lock::lock_delay). None by default.
+    /// For how long others are kept away after a lock was lost because it could not be renewed, for locks that do
+    /// not set their own: see [`Lock::lock_delay`](crate::Lock::lock_delay). None by default.
     pub fn lock_delay(mut self, delay: Duration) -> Self {
         self.defaults.lock_delay = delay;
         self
