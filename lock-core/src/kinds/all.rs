@@ -19,7 +19,7 @@ use crate::{
 };
 
 impl Locks {
-    /// The locks with these names, to be taken together. Doubles count once, and the order of the
+    /// The locks with these names, to be taken together. Duplicates count once, and the order of the
     /// names does not matter. Nothing is sent until the set is acquired.
     ///
     /// ```
@@ -81,7 +81,7 @@ impl Locks {
 ///
 /// Callers that take all their locks of a store by one set at a time never wait for each other in a
 /// circle, whatever their names are. That holds only if they hold nothing else of this store
-/// meanwhile. A set is not re-entrant, no more than a [`Lock`] is: a task that holds `named("a")` and then takes
+/// meanwhile. A set is not re-entrant, any more than a [`Lock`] is: a task that holds `named("a")` and then takes
 /// a set with `a` in it waits for itself, and one that holds a set and takes a further lock may wait
 /// for a task that waits for it. Where that cannot be ruled out, use
 /// [`acquire_timeout`](Self::acquire_timeout), and release all before trying again.

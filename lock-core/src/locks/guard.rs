@@ -179,8 +179,8 @@ impl LockGuard {
     }
 
     /// Keeps the lock from others until `least` after the grant, even if it is released sooner, as
-    /// [`Lock::min_hold`](crate::Lock::min_hold) does from the beginning: for work of which it turns out
-    /// only then that nobody shall repeat it soon. A time that is set never becomes shorter.
+    /// [`Lock::min_hold`](crate::Lock::min_hold) does from the beginning: for when it turns out only once the
+    /// lock is held that nobody should repeat the work soon. A time that is set never becomes shorter.
     ///
     /// ```
     /// use std::time::Duration;
