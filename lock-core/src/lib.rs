@@ -7,14 +7,14 @@
 //! - `locks` — what users call: `Locks`, `Lock`, `LockGuard`
 //! - `keeper` — who owns a claim: `search` tries, and waits for a push or polls the store until the caller's deadline,
 //!   behind others of its process in `line`; `call` lets a call end, and gives up one that overruns; `holding` keeps
-//!   a hold alive, at the times in `schedule`; `leaving` gives it up, and releases until nothing is in doubt;
-//!   `polling` says who runs a keeper, a caller or a task; `client` has what the keepers of one `Locks` share
+//!   a hold alive, at the times in `schedule`; `leaving` gives it up, and releases until nothing is in doubt,
+//!   as `in_doubt` says; `polling` says who runs a keeper, a caller or a task; `client` has what the keepers of one `Locks` share
 //! - `hold` — whether a lock is held, decided by the clock; the token that hands it over; `rules` by which it is passed on
 //! - `kinds` — locks that are made of exclusive ones: permits in `semaphore`, readers and writers in `rw_lock`, several
 //!   names in `all`, leaders in `election`; `rules` says how they are made, `part` names what they are made of, `whole` shows it as
 //!   one, `slots` are those with numbers, `calls` waits for several at once, and for a `shared` one several tasks wait
 //! - `blocking` — the same for threads that run no async code
-//! - `in_doubt`, `backoff` — what may still take effect in the store, and pauses
+//! - `backoff` — pauses between failing attempts
 //! - `clock`, `mutex`, `thread` — time, and the one thread that wakes all sleepers; a mutex without poison; threads of our own
 //! - `observer` — what happens to locks, for those who watch; `metrics` reports it
 //! - `testing` — clocks and stores for tests of users; `mutants` — known mistakes, for tests of tests
@@ -40,7 +40,6 @@ pub mod backoff;
 pub mod blocking;
 pub mod clock;
 pub mod contract;
-pub mod in_doubt;
 pub mod locks;
 pub mod memory;
 pub mod testing;

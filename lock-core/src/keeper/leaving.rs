@@ -171,7 +171,7 @@ impl Keeper {
     /// Repeats the release until the store has confirmed it, or must have ended the entry on its own.
     ///
     /// A release that finds nothing proves nothing while an acquire request is
-    /// [in doubt](crate::in_doubt), so it is repeated until one ttl after the last such
+    /// [in doubt](super::in_doubt), so it is repeated until one ttl after the last such
     /// request was sent.
     pub(super) async fn clean_up(mut self: Box<Self>) {
         let client = Arc::clone(&self.client);

@@ -8,6 +8,7 @@
 mod call;
 mod client;
 mod holding;
+mod in_doubt;
 mod leaving;
 mod line;
 mod polling;
@@ -24,11 +25,11 @@ use tracing::Instrument as _;
 
 use self::call::ClaimSlot;
 use self::holding::{EndOfKeeper, HeldClaim};
+use self::in_doubt::InDoubt;
 use self::line::{Cohort, Pass};
 use self::search::Acquisition;
 use crate::contract::Fences;
 use crate::hold::{LockTerms, Options, margin};
-use crate::in_doubt::InDoubt;
 use crate::{
     ClaimRequest, ClockInstant, EndOfHold, Error, ErrorKind, FencingToken, Held, LeaseToken,
     LockEvent, LockKey, LockState, LostReason, Operation, Released, Renewal, Result,
