@@ -22,39 +22,38 @@ use crate::sqlite::SqliteTarget;
 #[derive(Clone, Debug)]
 pub struct SqlBackend(Arc<dyn LockBackend>);
 
-/// An application's pool, of any dialect that is compiled in.
+/// An application's pool, of any dialect that is compiled in: the database to which its connections lead, or why they
+/// cannot be used. What [`SqlBackend::from_pool`] says of the options that a pool has now is about when this is made.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
-pub enum SqlPool {
-    /// A PostgreSQL pool.
-    #[cfg(feature = "postgres")]
-    Postgres(sqlx::PgPool),
-    /// An SQLite pool.
-    #[cfg(feature = "sqlite")]
-    Sqlite(sqlx::SqlitePool),
-    /// A MySQL or MariaDB pool.
-    #[cfg(feature = "mysql")]
-    MySql(sqlx::MySqlPool),
-}
+pub struct SqlPool(Result<Arc<dyn SqlTarget>>);
 
 #[cfg(feature = "postgres")]
 impl From<sqlx::PgPool> for SqlPool {
     fn from(pool: sqlx::PgPool) -> Self {
-        Self::Postgres(pool)
+        Self::of("postgres", PostgresTarget::of_pool(&pool))
     }
 }
 
 #[cfg(feature = "sqlite")]
 impl From<sqlx::SqlitePool> for SqlPool {
     fn from(pool: sqlx::SqlitePool) -> Self {
-        Self::Sqlite(pool)
+        Self::of("sqlite", SqliteTarget::of_pool(&pool))
     }
 }
 
 #[cfg(feature = "mysql")]
 impl From<sqlx::MySqlPool> for SqlPool {
     fn from(pool: sqlx::MySqlPool) -> Self {
-        Self::MySql(pool)
+        Self::of("mysql", MySqlTarget::of_pool(&pool))
+    }
+}
+
+impl SqlPool {
+    fn of(dialect: &'static str, target: Result<impl SqlTarget + 'static>) -> Self {
+        match target {
+            Ok(target) => Self(Ok(Arc::new(target))),
+            Err(error) => Self(Err(failed(dialect, error))),
+        }
     }
 }
 
@@ -117,33 +116,8 @@ impl SqlBackend {
     ///
     /// See [`connect`](Self::connect).
     pub async fn from_pool(pool: impl Into<SqlPool>, config: SqlConfig) -> Result<Self> {
-        // Without a dialect there is no pool, and what follows does not happen.
-        let _ = &config;
-        Self::connect(SqlConfig { target: Some(pool.into().target()?), ..config }).await
-    }
-}
-
-impl SqlPool {
-    /// The database to which its connections lead.
-    fn target(self) -> Result<Arc<dyn SqlTarget>> {
-        match self {
-            #[cfg(feature = "postgres")]
-            Self::Postgres(pool) => target("postgres", PostgresTarget::of_pool(&pool)),
-            #[cfg(feature = "sqlite")]
-            Self::Sqlite(pool) => target("sqlite", SqliteTarget::of_pool(&pool)),
-            #[cfg(feature = "mysql")]
-            Self::MySql(pool) => target("mysql", MySqlTarget::of_pool(&pool)),
-        }
-    }
-}
-
-fn target(
-    name: &'static str,
-    target: Result<impl SqlTarget + 'static>,
-) -> Result<Arc<dyn SqlTarget>> {
-    match target {
-        Ok(target) => Ok(Arc::new(target)),
-        Err(error) => Err(failed(name, error)),
+        let target = Some(pool.into().0?);
+        Self::connect(SqlConfig { target, ..config }).await
     }
 }
 
