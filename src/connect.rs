@@ -14,7 +14,8 @@ use tokio::runtime::Handle;
 use tokio::task::JoinError;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::url::{Setting, StoreUrl, with_each};
+use crate::stores::Opener;
+use crate::url::{self, Setting};
 
 /// Connects to the store named by `url`.
 ///
@@ -228,8 +229,8 @@ impl ConnectBuilder {
     ///
     /// Cancel-safe.
     pub async fn connect(self) -> Result<Locks> {
-        let store = self.store()?;
-        self.open(store).await
+        let (opener, builder) = self.read()?;
+        builder.open(opener).await
     }
 
     /// Locks of a store that may not be running yet. The URL and the settings are read now, so a mistake in them is
@@ -240,29 +241,30 @@ impl ConnectBuilder {
     /// [`Config`](lock_core::ErrorKind::Config) as for [`connect`], for anything
     /// wrong with the URL; [`InvalidInput`](lock_core::ErrorKind::InvalidInput) for a setting that no store can have.
     pub fn connect_lazy(self) -> Result<LazyLocks> {
-        let store = self.store()?;
-        Ok(LazyLocks::new(self, store))
+        let (opener, builder) = self.read()?;
+        Ok(LazyLocks::new(opener, builder))
     }
 
-    /// The store of the URL, if there can be locks with these settings at all: a store that allows everything says so
-    /// at once.
-    fn store(&self) -> Result<StoreUrl> {
-        let store = StoreUrl::parse(&self.url).and_then(|store| {
-            let locks = store.set(Locks::builder(MemoryBackend::queued()));
-            with_each(&self.settings, locks).build()?;
-            Ok(store)
+    /// What connects to the store of the URL, and a builder in which the settings of the URL come before those made
+    /// here; if there can be locks with them at all: a store that allows everything says so at once.
+    fn read(mut self) -> Result<(Opener, Self)> {
+        let opener = url::parse(&self.url).and_then(|(opener, settings)| {
+            self.settings.splice(..0, settings);
+            with_each(&self.settings, Locks::builder(MemoryBackend::queued())).build()?;
+            Ok(opener)
         });
-        store.map_err(|error| error.in_operation(Operation::Connect))
+        let opener = opener.map_err(|error| error.in_operation(Operation::Connect))?;
+        Ok((opener, self))
     }
 
-    async fn open(self, store: StoreUrl) -> Result<Locks> {
+    async fn open(self, opener: Opener) -> Result<Locks> {
         let opened = match &self.runtime {
             // A driver stays on the runtime in which it connects.
             Some(runtime) => {
-                let opening = AbortOnDropHandle::new(runtime.spawn(store.open()));
+                let opening = AbortOnDropHandle::new(runtime.spawn(opener()));
                 opening.await.unwrap_or_else(|error| Err(runtime_ended(error)))
             }
-            None => store.open().await,
+            None => opener().await,
         };
         let mut locks = opened.map_err(|error| error.in_operation(Operation::Connect))?;
         #[cfg(feature = "metrics")]
@@ -277,6 +279,10 @@ impl ConnectBuilder {
         locks.require(self.required)?;
         Ok(locks)
     }
+}
+
+fn with_each(settings: &[Setting], locks: LocksBuilder) -> LocksBuilder {
+    settings.iter().fold(locks, |locks, set| set(locks))
 }
 
 fn runtime_ended(error: JoinError) -> Error {
@@ -315,7 +321,7 @@ pub struct LazyLocks(Source);
 #[derive(Clone)]
 enum Source {
     Connected(Locks),
-    Url { builder: Box<ConnectBuilder>, store: StoreUrl, link: ConnectOnce<Locks> },
+    Url { opener: Opener, builder: Box<ConnectBuilder>, link: ConnectOnce<Locks> },
 }
 
 /// Locks that are connected already, such as those of a test, where a program takes `LazyLocks`.
@@ -332,10 +338,10 @@ impl LazyLocks {
     /// The shortest and the longest pause after a failed attempt.
     const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
-    fn new(builder: ConnectBuilder, store: StoreUrl) -> Self {
+    fn new(opener: Opener, builder: ConnectBuilder) -> Self {
         let backoff = Backoff::new(Self::PAUSES.0, Self::PAUSES.1);
         let link = ConnectOnce::new("the store", Self::LIMIT, backoff);
-        Self(Source::Url { builder: Box::new(builder), store, link })
+        Self(Source::Url { opener, builder: Box::new(builder), link })
     }
 
     /// The locks, connecting first if necessary, by one attempt that all waiting callers share.
@@ -351,8 +357,8 @@ impl LazyLocks {
     pub async fn get(&self) -> Result<Locks> {
         match &self.0 {
             Source::Connected(locks) => Ok(locks.clone()),
-            Source::Url { builder, store, link } => {
-                let connect = || ConnectBuilder::clone(builder).open(store.clone());
+            Source::Url { opener, builder, link } => {
+                let connect = || ConnectBuilder::clone(builder).open(Arc::clone(opener));
                 link.get(Self::LIMIT + Self::PAUSES.1, connect).await
             }
         }

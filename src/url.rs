@@ -10,47 +10,23 @@ use crate::stores::{Opener, schemes, stores};
 /// A setting waits for the store, since the core's builder starts with one.
 pub(crate) type Setting = Arc<dyn Fn(LocksBuilder) -> LocksBuilder + Send + Sync>;
 
-/// A store named by a URL, not connected yet.
-#[derive(Clone)]
-pub(crate) struct StoreUrl {
-    opener: Opener,
-    settings: Vec<Setting>,
-}
-
-impl StoreUrl {
-    /// Reads a URL. Nothing is sent.
-    pub(crate) fn parse(url: &str) -> Result<Self> {
-        let (scheme, rest) = url.split_once(':').ok_or_else(|| {
-            Error::config(format!(
-                "a store URL begins with a scheme and a colon; this build has {}",
-                schemes().join(", ")
-            ))
-        })?;
-        // RFC 3986, section 3.1: schemes are case-insensitive.
-        let scheme = &scheme.to_ascii_lowercase();
-        let known = stores().iter().find(|kind| kind.schemes().contains(&scheme.as_str()));
-        let known = known.ok_or_else(|| unknown_scheme(scheme, rest))?;
-        let (base, mut params) = Params::split(rest)?;
-        let settings = common(&mut params)?;
-        let read = known.read.ok_or_else(|| missing_feature(scheme, known.feature()))?;
-        let opener = read(&format!("{scheme}:{}", params.rejoin(base)))?;
-        Ok(Self { opener, settings })
-    }
-
-    /// Connects, and makes a builder with the settings of the URL.
-    pub(crate) async fn open(self) -> Result<LocksBuilder> {
-        let locks = (self.opener)().await?;
-        Ok(self.set(locks))
-    }
-
-    /// Adds the settings of the URL.
-    pub(crate) fn set(&self, locks: LocksBuilder) -> LocksBuilder {
-        with_each(&self.settings, locks)
-    }
-}
-
-pub(crate) fn with_each(settings: &[Setting], locks: LocksBuilder) -> LocksBuilder {
-    settings.iter().fold(locks, |locks, set| set(locks))
+/// Reads a URL: what connects to its store, and its settings. Nothing is sent.
+pub(crate) fn parse(url: &str) -> Result<(Opener, Vec<Setting>)> {
+    let (scheme, rest) = url.split_once(':').ok_or_else(|| {
+        Error::config(format!(
+            "a store URL begins with a scheme and a colon; this build has {}",
+            schemes().join(", ")
+        ))
+    })?;
+    // RFC 3986, section 3.1: schemes are case-insensitive.
+    let scheme = &scheme.to_ascii_lowercase();
+    let known = stores().iter().find(|kind| kind.schemes().contains(&scheme.as_str()));
+    let known = known.ok_or_else(|| unknown_scheme(scheme, rest))?;
+    let (base, mut params) = Params::split(rest)?;
+    let settings = common(&mut params)?;
+    let read = known.read.ok_or_else(|| missing_feature(scheme, known.feature()))?;
+    let opener = read(&format!("{scheme}:{}", params.rejoin(base)))?;
+    Ok((opener, settings))
 }
 
 /// Takes out the parameters that every store has: [`COMMON`](lock_kit::url::COMMON).
