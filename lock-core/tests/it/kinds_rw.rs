@@ -12,11 +12,12 @@ use lock_core::kinds::{ReadGuard, RwLock, WriteGuard};
 use lock_core::memory::MemoryBackend;
 use lock_core::testing::TokioClock;
 use lock_core::{
-    Binding, Capabilities, Claim, ClaimRequest, ErrorKind, FenceCheck, LockBackend, LockKey,
-    LockState, Locks, LostReason, Released, Result, Seen, Wake, async_trait,
+    Binding, Capabilities, ErrorKind, FenceCheck, LockState, Locks, LostReason, Released, Result,
+    Seen, Wake,
 };
 use tokio::task::JoinSet;
 
+use crate::altered::Altered;
 use crate::kinds_semaphore::dropped_after_turns;
 use crate::slow::SlowStore;
 use crate::{MS, SECOND, another, stores, virtual_locks};
@@ -238,35 +239,6 @@ async fn tries_do_not_wait() {
     }
 }
 
-/// A store whose first look finds that nobody has ever had the name.
-#[derive(Debug)]
-struct Unused(MemoryBackend, AtomicBool);
-
-#[async_trait]
-impl LockBackend for Unused {
-    fn name(&self) -> &'static str {
-        "unused"
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
-    }
-
-    fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
-        self.0.claim(request)
-    }
-
-    async fn ping(&self) -> Result<()> {
-        self.0.ping().await
-    }
-
-    async fn look(&self, keys: &[LockKey]) -> Result<Vec<Seen>> {
-        let seen = self.0.look(keys).await?;
-        let is_first = self.1.swap(false, Relaxed);
-        Ok(if is_first { vec![Seen::Free { floor: None }; keys.len()] } else { seen })
-    }
-}
-
 /// There is no token to read by yet, so each of them wants the gate.
 #[tokio::test(start_paused = true)]
 async fn the_first_readers_of_a_name_do_not_stop_each_other() {
@@ -274,7 +246,9 @@ async fn the_first_readers_of_a_name_do_not_stop_each_other() {
         for later in 0..12 {
             let (store, _, clock) = virtual_locks(store.clone().stepwise());
             let new = || {
-                let store = Unused(store.client(), AtomicBool::new(true));
+                let mut store = Altered::of(store.client());
+                // Its first look finds that nobody has ever had the name.
+                store.first_look = Mutex::new(Some(Seen::Free { floor: None }));
                 let locks = Locks::builder(store).clock(clock).build().unwrap();
                 locks.rw_lock("prices").unwrap()
             };
@@ -725,37 +699,16 @@ async fn a_writer_is_shown_by_its_own_label() {
     assert_eq!(store.requests(), before, "they are refused before anything is sent");
 }
 
-/// A store of a stranger, which has locks and nothing else.
-#[derive(Debug)]
-struct Plain(MemoryBackend);
-
-#[async_trait]
-impl LockBackend for Plain {
-    fn name(&self) -> &'static str {
-        "plain"
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities::new(Binding::Lease, Wake::Poll)
-    }
-
-    fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
-        self.0.claim(request)
-    }
-
-    async fn ping(&self) -> Result<()> {
-        self.0.ping().await
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_store_that_cannot_look_has_permits_and_no_readers() {
     let clock = TokioClock::default();
-    let store = Plain(MemoryBackend::poll_only().with_clock(clock));
+    // A store of a stranger, which has locks and nothing else.
+    let mut store = Altered::of(MemoryBackend::poll_only().with_clock(clock));
+    store.can = Capabilities::new(Binding::Lease, Wake::Poll);
     let locks = Locks::builder(store).clock(clock).build().unwrap();
     let error = locks.rw_lock("prices").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert!(error.to_string().contains("plain"), "{error}");
+    assert!(error.to_string().contains("altered"), "{error}");
     let two = locks.semaphore("gpu", 2).unwrap();
     let (one, other) = (two.acquire().await.unwrap(), two.acquire().await.unwrap());
     assert!(two.try_acquire().await.unwrap().is_none());

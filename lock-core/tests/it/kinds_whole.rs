@@ -4,11 +4,9 @@ use std::sync::Arc;
 
 use lock_core::kinds::{HeldAs, HeldSet, WholeLock};
 use lock_core::memory::MemoryBackend;
-use lock_core::{
-    Capabilities, Claim, ClaimRequest, Clock, LockAdmin, LockBackend, Locks, Released, Result,
-    async_trait,
-};
+use lock_core::{Clock, Locks, Released};
 
+use crate::altered::Altered;
 use crate::{MS, SECOND, another, stores, virtual_locks};
 
 fn held_as(whole: &WholeLock) -> Vec<HeldAs> {
@@ -17,39 +15,6 @@ fn held_as(whole: &WholeLock) -> Vec<HeldAs> {
 
 fn labels(whole: &WholeLock) -> Vec<&str> {
     whole.holds.iter().map(|hold| hold.holder.label.as_deref().unwrap()).collect()
-}
-
-/// It cannot look at its locks, as the store of an outsider.
-#[derive(Debug)]
-struct Blind(MemoryBackend);
-
-#[async_trait]
-impl LockBackend for Blind {
-    fn name(&self) -> &'static str {
-        "blind"
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        let mut capabilities = self.0.capabilities();
-        capabilities.look = false;
-        capabilities
-    }
-
-    fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
-        self.0.claim(request)
-    }
-
-    async fn ping(&self) -> Result<()> {
-        self.0.ping().await
-    }
-
-    async fn close(&self) -> Result<()> {
-        self.0.close().await
-    }
-
-    fn admin(&self) -> Option<&dyn LockAdmin> {
-        self.0.admin()
-    }
 }
 
 /// By a look, by a list where the store cannot look, and grouped from a list of the user's.
@@ -92,7 +57,10 @@ async fn each_kind_is_one_under_its_name() {
             ["a", "a~~", "a~~b"]
         );
         assert_eq!(listed[0], whole);
-        let blind = Locks::builder(Blind(store.client())).clock(clock).build().unwrap();
+        // A store that cannot look at its locks, as one of an outsider.
+        let mut blind = Altered::of(store.client());
+        blind.can.look = false;
+        let blind = Locks::builder(blind).clock(clock).build().unwrap();
         assert_eq!(blind.inspect_whole("a").await.unwrap(), whole);
 
         // By what is shown, each can be taken away, and by nothing else.

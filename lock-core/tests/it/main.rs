@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 mod acquire;
+mod altered;
 mod api;
 mod auto_traits;
 mod blocking;
