@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use lock_core::{Attempt, Claim, ClaimRequest, Error, ErrorKind, FencingToken, LockBackend};
-use lock_core::{LockKey, OsRng, OwnerId};
+use lock_core::{LockKey, Locks, OsRng, OwnerId};
 pub(crate) use lock_testkit::hammer::Hammer;
 
 pub(crate) const TTL: Duration = Duration::from_secs(30);
@@ -44,4 +44,20 @@ pub(crate) async fn busy(claim: &mut dyn Claim) {
         Attempt::Busy { .. } => {}
         other => panic!("not busy: {other:?}"),
     }
+}
+
+/// `rows` is the number of those in the table of locks, whose rows are kept for a moment only.
+pub(crate) async fn rows_go_by_themselves(locks: &Locks, rows: impl AsyncFn() -> i64) {
+    for n in 0..100 {
+        locks.named(format!("n{n}")).unwrap().acquire().await.unwrap().release().await.unwrap();
+    }
+    for _ in 0..100 {
+        locks.named("last").unwrap().acquire().await.unwrap().release().await.unwrap();
+        // The mark, the last one, and what came after the last sweep.
+        if rows().await <= 3 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("the rows are still there after 10 s");
 }

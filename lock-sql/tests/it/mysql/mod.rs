@@ -14,6 +14,7 @@ use lock_sql::{SqlBackend, SqlConfig};
 use lock_testkit::servers::MariaDbServer;
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
 
+use crate::common::rows_go_by_themselves;
 use crate::mysql_common::{Hammer, admin, locks, run, server, url_of};
 
 /// The server's settings must not matter: isolation, time zone, modes, autocommit, character set,
@@ -148,21 +149,10 @@ async fn rows_of_free_locks_go_by_themselves() {
     let server = server().await;
     let url = format!("{}?lock_retention=10ms", server.url());
     let locks = Locks::new(lock_sql::connect(&url).await.unwrap());
-    for n in 0..100 {
-        locks.named(format!("n{n}")).unwrap().acquire().await.unwrap().release().await.unwrap();
-    }
     let admin = admin(&server).await;
-    for _ in 0..100 {
-        locks.named("last").unwrap().acquire().await.unwrap().release().await.unwrap();
-        let rows: i64 =
-            sqlx::query_scalar("SELECT COUNT(*) FROM distlock").fetch_one(&admin).await.unwrap();
-        // The mark, the last one, and what came after the last sweep.
-        if rows <= 3 {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    panic!("the rows are still there after 10 s");
+    let count = "SELECT count(*) FROM distlock";
+    let rows = async || sqlx::query_scalar::<_, i64>(count).fetch_one(&admin).await.unwrap();
+    rows_go_by_themselves(&locks, rows).await;
 }
 
 /// A program that takes one lock and ends does its share.

@@ -18,6 +18,7 @@ use lock_sql::{SqlBackend, SqlConfig};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions};
 use tempfile::TempDir;
 
+use crate::common::rows_go_by_themselves;
 use crate::looks::{crossed_looks, look, looks};
 
 const TTL: Duration = Duration::from_secs(30);
@@ -39,21 +40,10 @@ async fn pool(path: &Path) -> SqlitePool {
 async fn rows_of_free_locks_go_by_themselves() {
     let folder = TempDir::new().unwrap();
     let locks = Locks::new(lock_sql::connect(&url(&folder, "?lock_retention=10ms")).await.unwrap());
-    for n in 0..100 {
-        locks.named(format!("n{n}")).unwrap().acquire().await.unwrap().release().await.unwrap();
-    }
     let pool = pool(&folder.path().join("locks.db")).await;
-    for _ in 0..100 {
-        locks.named("last").unwrap().acquire().await.unwrap().release().await.unwrap();
-        let rows: i64 =
-            sqlx::query_scalar("SELECT count(*) FROM distlock").fetch_one(&pool).await.unwrap();
-        // The mark, the last one, and what came after the last sweep.
-        if rows <= 3 {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    panic!("the rows are still there after 10 s");
+    let count = "SELECT count(*) FROM distlock";
+    let rows = async || sqlx::query_scalar::<_, i64>(count).fetch_one(&pool).await.unwrap();
+    rows_go_by_themselves(&locks, rows).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
