@@ -11,7 +11,7 @@ mod scenarios;
 
 #[cfg(not(distlock_mutants))]
 fn main() -> std::process::ExitCode {
-    conformance_tests::mutation::not_built("--cfg distlock_mutants")
+    conformance_tests::mutation::not_built()
 }
 
 #[cfg(distlock_mutants)]

@@ -69,5 +69,5 @@ fn play(scene: &str) -> Result<(), String> {
 
 #[cfg(not(distlock_mutants))]
 fn main() -> ExitCode {
-    conformance_tests::mutation::not_built("--cfg distlock_mutants")
+    conformance_tests::mutation::not_built()
 }

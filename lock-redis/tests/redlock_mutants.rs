@@ -18,5 +18,5 @@ fn main() -> ExitCode {
 
 #[cfg(not(distlock_mutants))]
 fn main() -> ExitCode {
-    conformance_tests::mutation::not_built("--cfg distlock_mutants")
+    conformance_tests::mutation::not_built()
 }

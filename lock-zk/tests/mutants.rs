@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 #[cfg(not(distlock_mutants))]
 fn main() -> ExitCode {
-    conformance_tests::mutation::not_built("--cfg distlock_mutants")
+    conformance_tests::mutation::not_built()
 }
 
 #[cfg(distlock_mutants)]
