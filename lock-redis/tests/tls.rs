@@ -19,9 +19,9 @@ async fn server(folder: &Certificates, name: &str, asks_for_clients: bool) -> (R
     let port = Port::reserve().unwrap();
     let server = RedisServer::builder()
         .option("tls-port", &port.to_string())
-        .option("tls-cert-file", &folder.path(&format!("{name}.crt")))
-        .option("tls-key-file", &folder.path(&format!("{name}.key")))
-        .option("tls-ca-cert-file", &folder.path("ca.crt"))
+        .option("tls-cert-file", &folder.of(name))
+        .option("tls-key-file", &folder.key(name))
+        .option("tls-ca-cert-file", &folder.of("ca"))
         .option("tls-auth-clients", if asks_for_clients { "yes" } else { "no" })
         .start()
         .await
@@ -60,15 +60,15 @@ async fn the_certificate_of_every_node_is_checked() {
         hosts.push(format!("localhost:{port}"));
     }
     let url = |hosts: &[String], ca: &str| {
-        let ca = folder.path(ca);
+        let ca = folder.of(ca);
         format!("redlocks://{}?lock_quorum_name=q&lock_bootstrap=now&lock_ca={ca}", hosts.join(","))
     };
-    let unknown = lock_once(&url(&hosts, "other.crt")).await.unwrap_err();
+    let unknown = lock_once(&url(&hosts, "other")).await.unwrap_err();
     assert_eq!(unknown.kind(), ErrorKind::Unavailable, "{unknown}");
     assert!(unknown.to_string().to_lowercase().contains("certificate"), "{unknown}");
-    lock_once(&url(&hosts, "ca.crt")).await.unwrap();
+    lock_once(&url(&hosts, "ca")).await.unwrap();
     let unnamed: Vec<_> = hosts.iter().map(|host| host.replace("localhost", "127.0.0.1")).collect();
-    let other_names = lock_once(&url(&unnamed, "ca.crt")).await.unwrap_err();
+    let other_names = lock_once(&url(&unnamed, "ca")).await.unwrap_err();
     assert!(other_names.to_string().to_lowercase().contains("certificate"), "{other_names}");
     let clear = "redlock://a,b,c?lock_ca=/x";
     let error = lock_redis::connect_redlock(clear).await.unwrap_err();
@@ -84,9 +84,9 @@ async fn the_way_to_a_master_is_checked_to_its_end() {
     let port = Port::reserve().unwrap();
     let sentinel = Server::<Sentinel>::builder()
         .option("tls-port", &port.to_string())
-        .option("tls-cert-file", &folder.path("server.crt"))
-        .option("tls-key-file", &folder.path("server.key"))
-        .option("tls-ca-cert-file", &folder.path("ca.crt"))
+        .option("tls-cert-file", &folder.of("server"))
+        .option("tls-key-file", &folder.key("server"))
+        .option("tls-ca-cert-file", &folder.of("ca"))
         .option("tls-auth-clients", "no")
         .option("tls-replication", "yes");
     let sentinel = sentinel.start().await.unwrap();
@@ -96,14 +96,14 @@ async fn the_way_to_a_master_is_checked_to_its_end() {
     }
     monitor(&sentinel, "named", ("localhost", server_port.number())).unwrap();
     let url = |ca: &str| {
-        let ca = folder.path(ca);
+        let ca = folder.of(ca);
         format!("rediss+sentinel://localhost:{port}/named?lock_failover=trust&lock_ca={ca}")
     };
-    lock_once(&url("ca.crt")).await.unwrap();
-    let unknown = lock_once(&url("other.crt")).await.unwrap_err();
+    lock_once(&url("ca")).await.unwrap();
+    let unknown = lock_once(&url("other")).await.unwrap_err();
     assert!(unknown.to_string().to_lowercase().contains("certificate"), "{unknown}");
     monitor(&sentinel, "unnamed", ("127.0.0.1", server_port.number())).unwrap();
-    let unnamed = url("ca.crt").replace("/named?", "/unnamed?");
+    let unnamed = url("ca").replace("/named?", "/unnamed?");
     let other_name = lock_once(&unnamed).await.unwrap_err();
     assert!(other_name.to_string().to_lowercase().contains("certificate"), "{other_name}");
 }
@@ -125,7 +125,7 @@ async fn a_trusted_server_is_used_and_no_other() {
         let mut child = Command::new(std::env::current_exe().unwrap());
         child.args(["child", "--exact", "--ignored", "--nocapture"]).env(CHILD, url);
         if trust {
-            child.env("SSL_CERT_FILE", folder.path("ca.crt"));
+            child.env("SSL_CERT_FILE", folder.of("ca"));
         }
         let output = child.output().unwrap();
         String::from_utf8_lossy(&output.stdout).contains("@locked")
@@ -138,8 +138,8 @@ async fn a_trusted_server_is_used_and_no_other() {
         "another name than the certificate's"
     );
     // An authority that is named takes the place of those that the system trusts.
-    assert!(with(&format!("{url}?lock_ca={}", folder.path("ca.crt")), false), "the named one");
-    assert!(!with(&format!("{url}?lock_ca={}", folder.path("other.crt")), true), "another one");
+    assert!(with(&format!("{url}?lock_ca={}", folder.of("ca")), false), "the named one");
+    assert!(!with(&format!("{url}?lock_ca={}", folder.of("other")), true), "another one");
     // A server that speaks no TLS is refused, and not spoken to in the clear.
     let plain = RedisServer::builder().start().await.unwrap();
     let url = plain.url().replace("redis://", "rediss://");
@@ -155,34 +155,33 @@ async fn a_named_authority_is_the_only_one() {
     let folder = Certificates::make().await.unwrap();
     let (_server, port) = server(&folder, "server", false).await;
     let url = |host: &str, port: &Port, ca: &str| {
-        format!("rediss://{host}:{port}?lock_ca={}", folder.path(ca))
+        format!("rediss://{host}:{port}?lock_ca={}", folder.of(ca))
     };
-    lock_once(&url("localhost", &port, "ca.crt")).await.unwrap();
+    lock_once(&url("localhost", &port, "ca")).await.unwrap();
     // Two authorities in one file.
-    let both = ["other.crt", "ca.crt"].map(|ca| std::fs::read_to_string(folder.path(ca)).unwrap());
-    std::fs::write(folder.path("both.crt"), both.concat()).unwrap();
-    lock_once(&url("localhost", &port, "both.crt")).await.unwrap();
-    is_refused("another authority", &url("localhost", &port, "other.crt"), "certificate").await;
-    is_refused("another host", &url("127.0.0.1", &port, "ca.crt"), "certificate").await;
+    let both = ["other", "ca"].map(|ca| std::fs::read_to_string(folder.of(ca)).unwrap());
+    std::fs::write(folder.of("both"), both.concat()).unwrap();
+    lock_once(&url("localhost", &port, "both")).await.unwrap();
+    is_refused("another authority", &url("localhost", &port, "other"), "certificate").await;
+    is_refused("another host", &url("127.0.0.1", &port, "ca"), "certificate").await;
     let (_expired, port) = server(&folder, "expired", false).await;
-    is_refused("an expired certificate", &url("localhost", &port, "ca.crt"), "expired").await;
+    is_refused("an expired certificate", &url("localhost", &port, "ca"), "expired").await;
 }
 
 #[tokio::test]
 async fn a_client_shows_its_certificate() {
     let folder = Certificates::make().await.unwrap();
     let (_server, port) = server(&folder, "server", true).await;
-    let trusting = format!("rediss://localhost:{port}?lock_ca={}", folder.path("ca.crt"));
+    let trusting = format!("rediss://localhost:{port}?lock_ca={}", folder.of("ca"));
     let as_client = |name: &str| {
-        let (cert, key) = (format!("{name}.crt"), format!("{name}.key"));
-        format!("{trusting}&lock_cert={}&lock_key={}", folder.path(&cert), folder.path(&key))
+        format!("{trusting}&lock_cert={}&lock_key={}", folder.of(name), folder.key(name))
     };
     lock_once(&as_client("client")).await.unwrap();
     let config = lock_redis::RedisConfig::from_url(&as_client("client")).unwrap();
     assert!(!format!("{config:?}").contains("PRIVATE"), "{config:?}");
     is_refused("no certificate of the client", &trusting, "lock_cert and lock_key are").await;
     is_refused("a stranger", &as_client("stranger"), "lock_cert and lock_key are").await;
-    let unknown = format!("rediss://localhost:{port}?lock_ca={}", folder.path("other.crt"));
+    let unknown = format!("rediss://localhost:{port}?lock_ca={}", folder.of("other"));
     is_refused("another authority", &unknown, "lock_ca names the authority").await;
 }
 

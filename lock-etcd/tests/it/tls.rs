@@ -11,12 +11,11 @@ use crate::common::soon;
 #[tokio::test]
 async fn only_those_who_trust_each_other_lock() {
     let folder = Certificates::make().await.unwrap();
-    let path = |name: &str| folder.path(name);
     let cluster = EtcdCluster::builder()
         .tls()
-        .option("cert-file", &path("server.crt"))
-        .option("key-file", &path("server.key"))
-        .option("trusted-ca-file", &path("ca.crt"))
+        .option("cert-file", &folder.of("server"))
+        .option("key-file", &folder.key("server"))
+        .option("trusted-ca-file", &folder.of("ca"))
         .option("client-cert-auth", "true")
         .start()
         .await
@@ -25,19 +24,14 @@ async fn only_those_who_trust_each_other_lock() {
     let url = |host: &str, ca: &str, client: &str| {
         let client = match client {
             "" => String::new(),
-            name => format!(
-                "&lock_cert={}&lock_key={}",
-                path(&format!("{name}.crt")),
-                path(&format!("{name}.key"))
-            ),
+            name => format!("&lock_cert={}&lock_key={}", folder.of(name), folder.key(name)),
         };
-        format!("etcds://{host}:{port}?lock_ca={}{client}", path(ca))
+        format!("etcds://{host}:{port}?lock_ca={}{client}", folder.of(ca))
     };
-    let good = url("localhost", "ca.crt", "client");
-    for good in [
-        good.clone(),
-        format!("{}&lock_server_name=localhost", url("127.0.0.1", "ca.crt", "client")),
-    ] {
+    let good = url("localhost", "ca", "client");
+    for good in
+        [good.clone(), format!("{}&lock_server_name=localhost", url("127.0.0.1", "ca", "client"))]
+    {
         let locks = Locks::new(soon("a connection", lock_etcd::connect(&good)).await.unwrap());
         let guard = locks.named("a").unwrap().acquire().await.unwrap();
         guard.renew().await.unwrap();
@@ -49,10 +43,10 @@ async fn only_those_who_trust_each_other_lock() {
     let error = lock_etcd::connect(&good.replace("ca.crt", "ca.key")).await.unwrap_err();
     assert!(error.to_string().contains("has no certificate"), "{error}");
     for (what, url) in [
-        ("another authority than the server's", url("localhost", "other.crt", "client")),
-        ("another name than the certificate's", url("127.0.0.1", "ca.crt", "client")),
-        ("no certificate of the client", url("localhost", "ca.crt", "")),
-        ("a certificate that the server does not trust", url("localhost", "ca.crt", "stranger")),
+        ("another authority than the server's", url("localhost", "other", "client")),
+        ("another name than the certificate's", url("127.0.0.1", "ca", "client")),
+        ("no certificate of the client", url("localhost", "ca", "")),
+        ("a certificate that the server does not trust", url("localhost", "ca", "stranger")),
         // A server without TLS is not contacted in plain text.
         (
             "a server without TLS",

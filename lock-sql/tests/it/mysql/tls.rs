@@ -11,11 +11,10 @@ use crate::mysql_common::{admin, assert_says, run};
 #[tokio::test]
 async fn a_trusted_server_is_used_and_no_other() {
     let folder = Certificates::make().await.unwrap();
-    let path = |name: &str| folder.path(name);
     let server = MariaDbServer::builder()
-        .option("ssl-ca", &path("ca.crt"))
-        .option("ssl-cert", &path("server.crt"))
-        .option("ssl-key", &path("server.key"))
+        .option("ssl-ca", &folder.of("ca"))
+        .option("ssl-cert", &folder.of("server"))
+        .option("ssl-key", &folder.key("server"))
         .start()
         .await
         .unwrap();
@@ -28,7 +27,7 @@ async fn a_trusted_server_is_used_and_no_other() {
     let url = |host: &str, parameters: &str| {
         format!("mysql://app:secret@{host}:{port}/locks?{parameters}")
     };
-    let (ca, other) = (path("ca.crt"), path("other.crt"));
+    let (ca, other) = (folder.of("ca"), folder.of("other"));
     for good in [
         url("localhost", &format!("ssl-mode=verify_identity&ssl-ca={ca}")),
         url("127.0.0.1", &format!("ssl-mode=VERIFY_CA&ssl-ca={ca}")),
@@ -53,7 +52,7 @@ async fn a_trusted_server_is_used_and_no_other() {
         assert!(!format!("{error:?} {error}").contains("secret"), "{error}");
     }
     // A file that is missing, or is not what its parameter says, is named.
-    let key = path("server.key");
+    let key = folder.key("server");
     for (parameters, words) in [
         ("ssl-ca=/nowhere/ca.crt".to_owned(), ["ssl-ca=\"/nowhere/ca.crt\"", "cannot be read"]),
         (format!("ssl-cert={key}"), ["ssl-cert=", "has no certificate"]),

@@ -10,10 +10,9 @@ use lock_testkit::servers::PostgresServer;
 #[tokio::test]
 async fn an_authority_that_is_given_is_used() {
     let folder = Certificates::make().await.unwrap();
-    let path = |name: &str| folder.path(name);
     let server = PostgresServer::builder()
         .option("ssl", "on")
-        .option("ssl_cert_file", &path("server.crt"))
+        .option("ssl_cert_file", &folder.of("server"))
         .option("ssl_key_file", &folder.key_for_postgres("server"))
         .start()
         .await
@@ -22,7 +21,7 @@ async fn an_authority_that_is_given_is_used() {
     let url = |host: &str, parameters: &str| {
         format!("postgres://postgres@{host}:{port}/postgres?{parameters}")
     };
-    let (ca, other) = (path("ca.crt"), path("other.crt"));
+    let (ca, other) = (folder.of("ca"), folder.of("other"));
     for good in [
         url("127.0.0.1", "sslmode=require"),
         url("127.0.0.1", &format!("sslmode=require&sslrootcert={ca}")),
@@ -46,7 +45,7 @@ async fn an_authority_that_is_given_is_used() {
         assert!(error.to_string().contains("TLS"), "{bad}: {error}");
     }
     // A file that is missing, or is not what its parameter says, is named.
-    let key = path("server.key");
+    let key = folder.key("server");
     for (parameters, words) in [
         (
             "sslrootcert=/nowhere/ca.crt".to_owned(),
