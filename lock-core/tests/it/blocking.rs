@@ -8,7 +8,7 @@ use lock_core::testing::MemoryBackend;
 use lock_core::{Clock, ErrorKind, Locks, LostReason, Released, Result, SystemClock, blocking};
 use tokio::runtime::{Builder, Handle};
 
-use crate::MS;
+use crate::{MS, SECOND};
 
 /// Every blocking call, on this thread.
 fn whole_course(locks: &Locks) {
@@ -39,6 +39,63 @@ fn without_any_runtime() {
         assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
     }
     assert!(Handle::try_current().is_err(), "the library's runtime is not left behind here");
+}
+
+#[test]
+fn without_any_runtime_permits_are_counted() {
+    let locks = Locks::new(MemoryBackend::queued());
+    let gpus = locks.semaphore("gpu", 2).unwrap();
+    let one = gpus.try_acquire_blocking().unwrap().unwrap();
+    let other = gpus.acquire_blocking().unwrap();
+    let slot = other.slot();
+    assert_ne!(one.slot(), slot);
+    assert!(gpus.try_acquire_blocking().unwrap().is_none());
+    let error = gpus.acquire_timeout_blocking(500 * MS).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotAcquired, "{error}");
+    let waiter = thread::spawn({
+        let gpus = gpus.clone();
+        move || gpus.acquire_blocking().unwrap()
+    });
+    assert_eq!(other.release_blocking().unwrap(), Released::Freed);
+    let next = waiter.join().unwrap();
+    assert_eq!(next.slot(), slot);
+    assert_eq!(one.release_blocking().unwrap(), Released::Freed);
+    drop(gpus.acquire_timeout_blocking(20 * SECOND).unwrap());
+    drop(next);
+    locks.close_blocking(20 * SECOND).unwrap();
+    assert_eq!(gpus.acquire_blocking().unwrap_err().kind(), ErrorKind::Closed);
+}
+
+#[test]
+fn without_any_runtime_readers_are_together_and_writers_alone() {
+    let locks = Locks::new(MemoryBackend::queued());
+    let prices = locks.rw_lock("prices").unwrap();
+    prices.try_write_blocking().unwrap().unwrap().release_blocking().unwrap();
+    let reads = [
+        prices.read_blocking().unwrap(),
+        prices.try_read_blocking().unwrap().unwrap(),
+        prices.read_timeout_blocking(20 * SECOND).unwrap(),
+    ];
+    assert!(prices.try_write_blocking().unwrap().is_none());
+    let error = prices.write_timeout_blocking(500 * MS).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotAcquired, "{error}");
+    for read in reads {
+        assert_eq!(read.release_blocking().unwrap(), Released::Freed);
+    }
+    let write = prices.write_blocking().unwrap();
+    assert!(prices.try_read_blocking().unwrap().is_none());
+    let error = prices.read_timeout_blocking(500 * MS).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotAcquired, "{error}");
+    let waiter = thread::spawn({
+        let prices = prices.clone();
+        move || prices.read_blocking().unwrap().release_blocking()
+    });
+    assert_eq!(write.release_blocking().unwrap(), Released::Freed);
+    assert_eq!(waiter.join().unwrap().unwrap(), Released::Freed);
+    drop(prices.write_timeout_blocking(20 * SECOND).unwrap());
+    locks.close_blocking(20 * SECOND).unwrap();
+    assert_eq!(prices.read_blocking().unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(prices.write_blocking().unwrap_err().kind(), ErrorKind::Closed);
 }
 
 /// A lock is renewed on the library's thread even if nothing is awaited.
