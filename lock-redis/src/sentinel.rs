@@ -224,13 +224,8 @@ pub async fn connect_sentinel(url: &str) -> Result<SentinelBackend> {
 /// For guarantees and limits see the [`sentinel`](crate::sentinel) module.
 #[derive(Debug)]
 pub struct SentinelBackend {
-    store: GroupStore,
-}
-
-#[derive(Debug)]
-enum GroupStore {
-    Quarantine(RedlockBackend),
-    Trust(RedisBackend),
+    store: Box<dyn LockBackend>,
+    quarantine: Duration,
 }
 
 impl SentinelBackend {
@@ -250,28 +245,21 @@ impl SentinelBackend {
     ///
     /// Cancel-safe.
     pub async fn connect(config: SentinelConfig) -> Result<Self> {
-        let store = match config.store {
+        let (store, quarantine): (Box<dyn LockBackend>, _) = match config.store {
             StoreConfig::Quarantine(config) => {
-                GroupStore::Quarantine(RedlockBackend::connect(config).await?)
+                let quarantine = config.quarantine();
+                (Box::new(RedlockBackend::connect(config).await?), quarantine)
             }
-            StoreConfig::Trust(config) => GroupStore::Trust(RedisBackend::connect(config).await?),
+            StoreConfig::Trust(config) => {
+                (Box::new(RedisBackend::connect(config).await?), Duration::ZERO)
+            }
         };
-        Ok(Self { store })
+        Ok(Self { store, quarantine })
     }
 
     /// For how long a new master grants no lock; zero with `lock_failover=trust`.
     pub fn quarantine(&self) -> Duration {
-        match &self.store {
-            GroupStore::Quarantine(store) => store.quorum.config.quarantine(),
-            GroupStore::Trust(_) => Duration::ZERO,
-        }
-    }
-
-    fn store(&self) -> &dyn LockBackend {
-        match &self.store {
-            GroupStore::Quarantine(store) => store,
-            GroupStore::Trust(store) => store,
-        }
+        self.quarantine
     }
 }
 
@@ -282,30 +270,30 @@ impl LockBackend for SentinelBackend {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let mut can = self.store().capabilities();
+        let mut can = self.store.capabilities();
         // The mark below which no fence may be is written to the replicas later, and a new master's clock stands in.
         can.fencing = Fencing::BestEffort;
         can
     }
 
     fn claim(&self, request: ClaimRequest) -> Result<Box<dyn Claim>> {
-        self.store().claim(request)
+        self.store.claim(request)
     }
 
     async fn ping(&self) -> Result<()> {
-        self.store().ping().await
+        self.store.ping().await
     }
 
     async fn look(&self, keys: &[LockKey]) -> Result<Vec<Seen>> {
-        self.store().look(keys).await
+        self.store.look(keys).await
     }
 
     async fn close(&self) -> Result<()> {
-        self.store().close().await
+        self.store.close().await
     }
 
     fn admin(&self) -> Option<&dyn LockAdmin> {
-        self.store().admin()
+        self.store.admin()
     }
 }
 

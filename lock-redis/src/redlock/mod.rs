@@ -71,7 +71,7 @@ pub async fn connect_redlock(url: &str) -> Result<RedlockBackend> {
 /// For guarantees and limits see the [`redlock`](crate::redlock) module. A clone shares its connections.
 #[derive(Clone, Debug)]
 pub struct RedlockBackend {
-    pub(crate) quorum: Arc<Quorum>,
+    quorum: Arc<Quorum>,
     pub(super) admission: Arc<Admission>,
 }
 
