@@ -10,7 +10,7 @@ mod common;
 use std::time::Duration;
 
 use common::children::{self, Children};
-use common::{backend, commands, locks, plain, queued, requests, run, scenes, server};
+use common::{backend, commands, locks, plain, queued, requests, run, scenes, scenes_hold, server};
 use lock_core::{Lock, Locks, OwnerId, Released};
 use lock_testkit::servers::RedisServer;
 use redis::aio::MultiplexedConnection;
@@ -20,6 +20,12 @@ use tokio::time::Instant;
 const PATIENT: &str = "lock_connect_timeout=10s&lock_response_timeout=10s";
 const NAME: &str = "line";
 const GRACE: Duration = Duration::from_millis(500);
+
+scenes_hold! {
+    #[tokio::test]
+    scenes:
+    waiters_behind_the_block_of_another_client_read_no_queue
+}
 
 /// Ordered by a URL and a number, it waits with so many tasks and prints owner and fence of each turn.
 #[test]
@@ -86,11 +92,6 @@ async fn until_queued(connection: &mut MultiplexedConnection, count: usize) -> V
         assert!(start.elapsed() < Duration::from_secs(60), "{} of {count} have come", owners.len());
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-}
-
-#[tokio::test]
-async fn waiters_behind_the_block_of_another_client_read_no_queue() {
-    scenes::waiters_behind_the_block_of_another_client_read_no_queue().await.unwrap();
 }
 
 /// So many tasks that wait for `lock`, and release it when they have it.

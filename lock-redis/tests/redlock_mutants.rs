@@ -12,7 +12,8 @@ fn main() -> ExitCode {
     let suite = || panic!("every mutant is noticed by a scenario");
     conformance_tests::mutation::main(lock_redis::REDLOCK_MUTANTS.iter().copied(), suite, |scene| {
         let runtime = tokio::runtime::Runtime::new().map_err(|error| error.to_string())?;
-        runtime.block_on(scenarios::play(scene))
+        let seen = runtime.block_on(scenarios::play(scene));
+        seen.unwrap_or_else(|| panic!("there is no scene {scene}"))
     })
 }
 

@@ -19,6 +19,32 @@ use redis::aio::MultiplexedConnection;
 use redis::{FromRedisValue, Value};
 use tokio::time::Instant;
 
+/// A test for each of these scenes, by the rules of the product.
+#[allow(unused_macros, reason = "each test target uses a part of it")]
+macro_rules! scenes_hold {
+    (#[$test:meta] $scenes:ident: $($scene:ident)+) => {$(
+        #[$test]
+        async fn $scene() {
+            $scenes::$scene().await.unwrap();
+        }
+    )+};
+}
+#[allow(unused_imports, reason = "each test target uses a part of it")]
+pub(crate) use scenes_hold;
+
+/// Plays the scene of this name, for the tests of the tests, if it is one of these.
+macro_rules! played_by_name {
+    ($($scene:ident)+) => {
+        pub(crate) async fn play(scene: &str) -> Option<Seen> {
+            match scene {
+                $(stringify!($scene) => Some($scene().await),)+
+                _ => None,
+            }
+        }
+    };
+}
+pub(crate) use played_by_name;
+
 /// A server of the test's own. A machine without one fails the test: it says which package is
 /// missing, and a skip would look like a pass.
 pub(crate) async fn server() -> RedisServer {

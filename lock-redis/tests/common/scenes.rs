@@ -15,12 +15,31 @@ use lock_testkit::servers::RedisServer;
 use redis::Value;
 use tokio::time::Instant;
 
+use super::looks::{
+    a_floor_parts_earlier_fences_from_later_ones, a_look_shows_whoever_has_a_lock,
+    a_replica_shows_nothing,
+};
 use super::{
-    backend, busy, calls, claim, granted, is_granted, locks, plain, proxied, queued, run, server,
-    set_nx,
+    backend, busy, calls, claim, granted, is_granted, locks, plain, played_by_name, proxied,
+    queued, run, server, set_nx,
 };
 
 pub(crate) type Seen = Result<(), String>;
+
+played_by_name! {
+    a_try_that_arrives_after_the_release_takes_nothing
+    a_process_that_died_with_lock_and_waiters_costs_one_grace
+    many_stopped_processes_cost_one_grace_each
+    waiters_behind_the_block_of_another_client_read_no_queue
+    whoever_speaks_first_tells_all_of_lost_places
+    long_holds_leave_a_turn_to_plain_clients
+    a_full_memory_refuses_newcomers_to_a_queue
+    a_lock_that_is_handed_to_nobody_is_declined
+    a_long_value_names_one_hold
+    a_look_shows_whoever_has_a_lock
+    a_floor_parts_earlier_fences_from_later_ones
+    a_replica_shows_nothing
+}
 
 const NAME: &str = "line";
 const GRACE: Duration = Duration::from_millis(500);

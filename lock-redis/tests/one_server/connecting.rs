@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::common::{
-    self, backend, claim, config, connections, floor, locks, plain, run, server, until,
+    backend, claim, config, connections, floor, locks, plain, run, scenes, scenes_hold, server,
+    until,
 };
 use conformance_tests::server::Port;
 use lock_core::{Attempt, Effect, ErrorKind, LockBackend, Locks, Released, Renewal};
@@ -13,6 +14,12 @@ use lock_testkit::warnings::Warnings;
 use tokio::time::Instant;
 
 const SENTINEL: &str = "s3cr3t-sentinel";
+
+scenes_hold! {
+    #[tokio::test]
+    scenes:
+    a_full_memory_refuses_newcomers_to_a_queue
+}
 
 /// The rights that the README lists for this server, and no other. `app` is the prefix of all names.
 async fn rights(server: &RedisServer) -> Vec<String> {
@@ -355,11 +362,6 @@ async fn a_full_memory_refuses_new_locks_and_frees_old_ones() {
     guard.release().await.unwrap();
     run(&mut plain, &["CONFIG", "SET", "maxmemory", "0"]).await;
     assert!(locks.named("a").unwrap().try_acquire().await.unwrap().is_some(), "it was released");
-}
-
-#[tokio::test]
-async fn a_full_memory_refuses_newcomers_to_a_queue() {
-    common::scenes::a_full_memory_refuses_newcomers_to_a_queue().await.unwrap();
 }
 
 #[tokio::test]

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use crate::common::{
-    self, backend, claim, granted, locks, plain, proxied, run, scenes as of_one_node, server,
+    self, backend, claim, granted, locks, plain, proxied, run, scenes as of_one_node, scenes_hold,
+    server,
 };
 use conformance_tests::{Fault, Faults};
 use lock_core::{Attempt, Effect, ErrorKind, LockState, Locks, LostReason, Released, Renewal};
@@ -19,9 +20,10 @@ use tokio::time::Instant;
 
 const TTL: Duration = Duration::from_secs(30);
 
-#[tokio::test]
-async fn a_try_that_arrives_after_the_release_takes_nothing() {
-    of_one_node::a_try_that_arrives_after_the_release_takes_nothing().await.unwrap();
+scenes_hold! {
+    #[tokio::test]
+    of_one_node:
+    a_try_that_arrives_after_the_release_takes_nothing
 }
 
 #[tokio::test]

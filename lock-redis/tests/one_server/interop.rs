@@ -3,14 +3,21 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::common::{
-    self, backend, busy, claim, commands, is_granted, keys, locks, plain, run, server, set_nx,
-    until,
+    self, backend, busy, claim, commands, is_granted, keys, locks, plain, run, scenes, scenes_hold,
+    server, set_nx, until,
 };
 use lock_core::{Attempt, FencingToken, Released, Renewal};
 use lock_testkit::servers::RedisServer;
 use redis::Value;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
+
+scenes_hold! {
+    #[tokio::test]
+    scenes:
+    a_long_value_names_one_hold
+    long_holds_leave_a_turn_to_plain_clients
+}
 
 #[tokio::test]
 async fn a_plain_holder_excludes_us_and_we_notice_its_release() {
@@ -168,11 +175,6 @@ async fn a_place_after_a_hold_that_ended_is_renewed_as_a_place() {
 }
 
 #[tokio::test]
-async fn a_long_value_names_one_hold() {
-    common::scenes::a_long_value_names_one_hold().await.unwrap();
-}
-
-#[tokio::test]
 async fn a_forced_release_of_a_foreign_lock_hits_that_lock_only() {
     let server = server().await;
     let (locks, mut plain) = (locks(&server).await, plain(&server).await);
@@ -255,11 +257,6 @@ async fn a_clock_that_is_set_back_starves_no_polling_client() {
     assert_eq!(run(&mut plain, &next).await, Value::Int(0), "it was there");
     until("a turn", Duration::from_secs(15), async || set_nx(&mut plain, "job", 1_000).await).await;
     busy.iter().for_each(JoinHandle::abort);
-}
-
-#[tokio::test]
-async fn long_holds_leave_a_turn_to_plain_clients() {
-    common::scenes::long_holds_leave_a_turn_to_plain_clients().await.unwrap();
 }
 
 /// Locks and releases `tasks` × `each` names, and says what is left.

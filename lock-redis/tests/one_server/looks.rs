@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{
-    self, backend, claim, floor, granted, keys, look, looks, plain, requests, run, server,
+    self, backend, claim, floor, granted, keys, look, looks, plain, requests, run, scenes_hold,
+    server,
 };
 use lock_core::LockBackend;
 use redis::Value;
@@ -12,19 +13,12 @@ use redis::aio::MultiplexedConnection;
 
 const TTL: Duration = Duration::from_secs(30);
 
-#[tokio::test]
-async fn a_look_shows_whoever_has_a_lock() {
-    looks::a_look_shows_whoever_has_a_lock().await.unwrap();
-}
-
-#[tokio::test]
-async fn a_floor_parts_earlier_fences_from_later_ones() {
-    looks::a_floor_parts_earlier_fences_from_later_ones().await.unwrap();
-}
-
-#[tokio::test]
-async fn a_replica_shows_nothing() {
-    looks::a_replica_shows_nothing().await.unwrap();
+scenes_hold! {
+    #[tokio::test]
+    looks:
+    a_look_shows_whoever_has_a_lock
+    a_floor_parts_earlier_fences_from_later_ones
+    a_replica_shows_nothing
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

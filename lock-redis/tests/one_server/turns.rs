@@ -3,13 +3,24 @@
 
 use std::time::Duration;
 
-use crate::common::{self, backend, busy, claim, is_granted, plain, queued, run, scenes, server};
+use crate::common::{
+    self, backend, busy, claim, is_granted, plain, queued, run, scenes, scenes_hold, server,
+};
 use lock_core::Released;
 use redis::Value;
 use tokio::time::Instant;
 
 const NAME: &str = "line";
 const GRACE: Duration = Duration::from_millis(500);
+
+scenes_hold! {
+    #[tokio::test]
+    scenes:
+    a_lock_that_is_handed_to_nobody_is_declined
+    whoever_speaks_first_tells_all_of_lost_places
+    a_process_that_died_with_lock_and_waiters_costs_one_grace
+    many_stopped_processes_cost_one_grace_each
+}
 
 /// A waiter whose client does not listen is passed over, keeps its ticket, and comes back to it.
 #[tokio::test]
@@ -39,16 +50,6 @@ async fn a_lost_turn_does_not_cost_the_place() {
     assert_eq!(second.release().await.unwrap(), Released::Freed);
     tokio::time::timeout(Duration::from_secs(1), first.changed()).await.unwrap().unwrap();
     assert!(is_granted(&mut *first).await);
-}
-
-#[tokio::test]
-async fn a_lock_that_is_handed_to_nobody_is_declined() {
-    scenes::a_lock_that_is_handed_to_nobody_is_declined().await.unwrap();
-}
-
-#[tokio::test]
-async fn whoever_speaks_first_tells_all_of_lost_places() {
-    scenes::whoever_speaks_first_tells_all_of_lost_places().await.unwrap();
 }
 
 /// A waiter that is always too late costs all others a grace at each hand-over, so it is waited for longer.
@@ -136,11 +137,6 @@ async fn one_waiter_of_each_of_the_first_clients_polls() {
     }
 }
 
-#[tokio::test]
-async fn a_process_that_died_with_lock_and_waiters_costs_one_grace() {
-    scenes::a_process_that_died_with_lock_and_waiters_costs_one_grace().await.unwrap();
-}
-
 /// When the waiter that polls for its client gives up, the client's next waiter polls instead.
 #[tokio::test]
 async fn the_next_waiter_of_a_client_goes_on_looking() {
@@ -176,9 +172,4 @@ async fn places_lapse_and_queues_leave_nothing() {
     holder.release().await.unwrap();
     let left = common::keys(&mut plain).await;
     assert_eq!(left, ["distlock\u{1e}fence"], "{left:?}");
-}
-
-#[tokio::test]
-async fn many_stopped_processes_cost_one_grace_each() {
-    scenes::many_stopped_processes_cost_one_grace_each().await.unwrap();
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::redlock_common::common::{requests, until};
+use crate::redlock_common::common::{requests, scenes_hold, until};
 use crate::redlock_common::scenarios::{self, acquire};
 use crate::redlock_common::{Masters, claim, granted};
 use conformance_tests::server::Proxy;
@@ -11,6 +11,13 @@ use lock_redis::RedlockBackend;
 use lock_testkit::assert_exactly;
 use lock_testkit::servers::Data;
 use tokio::time::{Instant, sleep};
+
+scenes_hold! {
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    scenarios:
+    a_seed_counts_for_every_lock
+    fences_rise_over_a_loss_after_a_client_that_is_ahead
+}
 
 /// The masters' URL without `lock_bootstrap=now`.
 fn waiting_url(masters: &Masters, parameters: &str) -> String {
@@ -204,11 +211,6 @@ async fn a_look_brings_back_a_node_that_answers_last() {
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_seed_counts_for_every_lock() {
-    scenarios::a_seed_counts_for_every_lock().await.unwrap();
-}
-
 /// The clock of a node is set forward while it waits: the client that has watched it counts by its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clock_that_is_set_forward_ends_no_wait() {
@@ -282,11 +284,6 @@ async fn a_client_that_knows_the_quorum_sees_the_loss_of_everything() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fences_rise_over_a_loss_soon_after_a_restart() {
     scenarios::fences_rise_over_a_loss().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn fences_rise_over_a_loss_after_a_client_that_is_ahead() {
-    scenarios::fences_rise_over_a_loss_after_a_client_that_is_ahead().await.unwrap();
 }
 
 /// Three addresses of one server have one vote, not three.

@@ -4,16 +4,18 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use crate::redlock_common::common::until;
+use crate::redlock_common::common::{scenes_hold, until};
 use crate::redlock_common::scenarios::{self, acquire};
-use crate::redlock_common::{Masters, claim, granted, request, scenarios_hold};
+use crate::redlock_common::{Masters, claim, granted, request};
 use lock_core::{Attempt, ErrorKind, LockBackend, Locks};
 use lock_redis::RedlockBackend;
 use lock_testkit::assert_exactly;
 use redis::Value;
 use tokio::time::{Instant, sleep};
 
-scenarios_hold! {
+scenes_hold! {
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    scenarios:
     a_minority_grants_nothing
     a_fence_stands_on_a_quorum
     partial_votes_are_given_back

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use crate::redlock_common::common::stored::stored;
-use crate::redlock_common::common::{calls, until};
+use crate::redlock_common::common::{calls, scenes_hold, until};
 use crate::redlock_common::scenarios;
-use crate::redlock_common::{ADOPTED, COUNTER, Masters, claim, granted, request, scenarios_hold};
+use crate::redlock_common::{ADOPTED, COUNTER, Masters, claim, granted, request};
 use conformance_tests::server::Cut;
 use lock_core::{
     Attempt, Bytes, Claim, ClaimRequest, ErrorKind, FencingToken, LockBackend, Locks, OsRng,
@@ -18,7 +18,9 @@ use tokio::time::{Instant, sleep, timeout};
 
 const TTL: Duration = Duration::from_secs(20);
 
-scenarios_hold! {
+scenes_hold! {
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    scenarios:
     an_old_fence_does_not_come_back
     a_hold_that_was_interrupted_is_not_renewed
     a_grant_that_is_over_is_given_back

@@ -3,15 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::redlock_common::common::{look, looks, requests};
+use crate::redlock_common::common::{look, looks, requests, scenes_hold};
 use crate::redlock_common::scenarios;
-use crate::redlock_common::{Masters, claim, granted, scenarios_hold};
+use crate::redlock_common::{Masters, claim, granted};
 use lock_core::{ErrorKind, LockBackend, Seen};
 use lock_testkit::servers::Data;
 
 const TTL: Duration = Duration::from_secs(20);
 
-scenarios_hold! {
+scenes_hold! {
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    scenarios:
     a_minority_shows_nothing
     a_floor_parts_fences_on_a_quorum
     a_look_shows_who_has_a_quorum

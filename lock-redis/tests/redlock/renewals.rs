@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
-use crate::redlock_common::common::{requests, scenes};
+use crate::redlock_common::Masters;
+use crate::redlock_common::common::{requests, scenes, scenes_hold};
 use crate::redlock_common::scenarios::{self, holds, renewed};
-use crate::redlock_common::{Masters, scenarios_hold};
 use lock_core::{LockGuard, Locks, Renewal};
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-scenarios_hold! {
+scenes_hold! {
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    scenarios:
     each_hold_of_a_batch_hears_its_own_answer
     nodes_that_fail_lose_nothing
     a_key_of_another_type_concerns_its_lock_alone

@@ -22,19 +22,6 @@ use lock_testkit::servers::RedisServer;
 use redis::Value;
 use tokio::time::{Instant, sleep};
 
-/// A test for each of these scenarios, by the rules of the product.
-#[allow(unused_macros, reason = "each test target uses a part of it")]
-macro_rules! scenarios_hold {
-    ($($scenario:ident)+) => {$(
-        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn $scenario() {
-            scenarios::$scenario().await.unwrap();
-        }
-    )+};
-}
-#[allow(unused_imports, reason = "each test target uses a part of it")]
-pub(crate) use scenarios_hold;
-
 /// The places of a vote's parts, see [`Masters::vote`].
 pub(crate) const COUNTER: usize = 1;
 pub(crate) const ADOPTED: usize = 4;

@@ -11,10 +11,9 @@ use lock_testkit::servers::Data;
 use redis::Value;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::common::until;
+use super::common::scenes::Seen;
+use super::common::{played_by_name, until};
 use super::{COUNTER, Links, Masters, claim, granted};
-
-pub(crate) type Seen = Result<(), String>;
 
 const TTL: Duration = Duration::from_secs(10);
 
@@ -22,18 +21,6 @@ macro_rules! ensure {
     ($holds:expr, $($seen:tt)+) => {
         if !$holds {
             return Err(format!($($seen)+));
-        }
-    };
-}
-
-/// Plays the scenario of this name, for the tests of the tests.
-macro_rules! played_by_name {
-    ($($scenario:ident)+) => {
-        pub(crate) async fn play(scene: &str) -> Seen {
-            match scene {
-                $(stringify!($scenario) => $scenario().await,)+
-                other => panic!("there is no scene {other}"),
-            }
         }
     };
 }
