@@ -26,9 +26,6 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// What the limits of the stores are raised to, for a busy machine.
 const PATIENT: &str = "lock_connect_timeout=10s";
 
-/// A right that is missing shows as a refusal of the server, everything else as a store that is not there.
-const REFUSALS: [ErrorKind; 3] = [ErrorKind::Unavailable, ErrorKind::NoAnswer, ErrorKind::Denied];
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_those_who_trust_each_other_lock() {
     let certificates = Box::leak(Box::new(Certificates::make().await.unwrap()));
@@ -44,8 +41,8 @@ async fn only_those_who_trust_each_other_lock() {
 enum Judged {
     Trusted,
     Refused,
-    /// The error says that it is about a certificate.
-    Distrusted,
+    /// The error says that it is about a certificate; that of Redis, whose driver tells what is wrong, in this word.
+    Distrusted(&'static str),
 }
 
 use Judged::{Distrusted, Refused, Trusted};
@@ -66,9 +63,9 @@ async fn faults(store: Networked, certificates: &Certificates) -> Vec<String> {
             Trusted,
             url(&good, "localhost", "ca", Some("client")),
         ),
-        ("another authority", Distrusted, url(&good, "localhost", "other", None)),
-        ("another host", Distrusted, url(&good, "127.0.0.1", "ca", None)),
-        ("an expired certificate", Distrusted, url(&expired, "localhost", "ca", None)),
+        ("another authority", Distrusted("certificate"), url(&good, "localhost", "other", None)),
+        ("another host", Distrusted("certificate"), url(&good, "127.0.0.1", "ca", None)),
+        ("an expired certificate", Distrusted("expired"), url(&expired, "localhost", "ca", None)),
         ("a server without TLS", Refused, url(&plain, "localhost", "ca", None)),
         ("a server that insists on TLS", Refused, good.plain_url()),
         ("the client's certificate", Trusted, url(&mutual, "localhost", "ca", Some("client"))),
@@ -80,25 +77,33 @@ async fn faults(store: Networked, certificates: &Certificates) -> Vec<String> {
             (Err(_), _) => Some(format!("takes more than {LIMIT:?}")),
             (Ok(Ok(())), Trusted) => None,
             (Ok(Ok(())), _) => Some("is trusted".to_owned()),
-            (Ok(Err(error)), judged) => fault_of(&error, &judged),
+            (Ok(Err(error)), judged) => fault_of(store, &error, &judged),
         };
         faults.extend(fault.map(|fault| format!("{store:?}: {what} {fault}")));
     }
     faults
 }
 
-fn fault_of(error: &Error, judged: &Judged) -> Option<String> {
+fn fault_of(store: Networked, error: &Error, judged: &Judged) -> Option<String> {
     let text = error.to_string().to_lowercase();
     println!("{text}");
-    let is_clear = match judged {
-        Trusted => false,
-        Refused => REFUSALS.contains(&error.kind()),
-        Distrusted => {
-            REFUSALS.contains(&error.kind())
-                && (text.contains("certificate") || text.contains("tls"))
-        }
+    let is_of_redis = matches!(store, Networked::Redis | Networked::Redlock);
+    let is_refusal = match error.kind() {
+        ErrorKind::Unavailable => true,
+        // A silence does not say what is wrong.
+        ErrorKind::NoAnswer => !(is_of_redis && matches!(judged, Distrusted(_))),
+        // To a database, whoever does not use TLS lacks a right.
+        ErrorKind::Denied => matches!(store, Networked::Postgres | Networked::MariaDb),
+        _ => false,
     };
-    (!is_clear).then(|| format!("leads to {:?}: {error}", error.kind()))
+    let says_why = match judged {
+        Trusted => false,
+        Refused => true,
+        // It names the server, and that it is reached over TLS.
+        Distrusted(why) if is_of_redis => text.contains(why),
+        Distrusted(_) => text.contains("certificate") || text.contains("tls"),
+    };
+    (!(is_refusal && says_why)).then(|| format!("leads to {:?}: {error}", error.kind()))
 }
 
 async fn lock_once(url: &str) -> distlock::Result<()> {

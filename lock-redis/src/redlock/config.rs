@@ -465,6 +465,7 @@ mod tests {
             ("redlock://a,b,c?lock_drift=0.5", "less than 0.5"),
             ("redlock://a,b,c?lock_bootstrap=soon", "none of wait, now"),
             ("redlock://a,b,c?lock_recover=never", "none of auto, manual"),
+            ("redlock://a,b,c?lock_ca=/x", "belong to redlocks://"),
             ("redis://a,b,c", "begins with redlock"),
         ] {
             let error = RedlockConfig::from_url(url).unwrap_err();
