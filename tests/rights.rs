@@ -4,7 +4,7 @@
 
 mod guarded;
 
-use distlock::ErrorKind;
+use distlock::{Error, ErrorKind};
 use lock_testkit::networked::Networked;
 use tokio::task::JoinSet;
 
@@ -55,8 +55,7 @@ async fn faults(store: Networked) -> Vec<String> {
                 let names = ["right", "GRANT", "ACL", "grant", "permission"];
                 let is_clear = matches!(error.kind(), ErrorKind::Denied | ErrorKind::Config)
                     && names.iter().any(|word| text.contains(word))
-                    // The server says neither which right nor where.
-                    && (store != Networked::ZooKeeper || text.contains(&missing))
+                    && (store != Networked::ZooKeeper || is_of_a_node(&error, &missing))
                     && !text.contains("secret");
                 (!is_clear).then(|| format!("leads to {:?}: {text}", error.kind()))
             }
@@ -64,6 +63,12 @@ async fn faults(store: Networked) -> Vec<String> {
         faults.extend(fault.map(|fault| format!("{store:?}: {missing} {fault}")));
     }
     faults
+}
+
+/// Whether it says which right is missing on which node, and how to grant it. The server says none of that.
+fn is_of_a_node(error: &Error, missing: &str) -> bool {
+    let text = error.to_string();
+    error.kind() == ErrorKind::Denied && text.contains(missing) && text.contains("setAcl")
 }
 
 /// Each right, and the commands without it.

@@ -131,44 +131,6 @@ async fn the_right_to_create_is_enough_on_the_root() {
     guard.release().await.unwrap();
 }
 
-/// The server only says that a right is missing.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_missing_right_is_named_with_its_node() {
-    let servers = server().await;
-    let plain = plain(&servers).await;
-    let all = zk::Permission::READ | zk::Permission::CREATE | zk::Permission::DELETE;
-    let make = async |path: &str, rights| {
-        let acls = [zk::Acl::new(rights, zk::AuthId::anyone())];
-        let mode = zk::CreateMode::Persistent.with_acls(zk::Acls::from(&acls[..]));
-        plain.create(path, &[], &mode).await.unwrap();
-    };
-    for (root, on_the_root, on_the_lock, what) in [
-        ("/a", zk::Permission::READ, None, "\"create\" on the node /a."),
-        ("/b", all, Some(zk::Permission::READ), "\"create\" on the node /b/lock."),
-        ("/c", all, Some(zk::Permission::CREATE), "\"read\" on the node /c/lock."),
-        (
-            "/d",
-            all,
-            Some(zk::Permission::READ | zk::Permission::CREATE),
-            "\"delete\" on the node /d/lock.",
-        ),
-    ] {
-        make(root, on_the_root).await;
-        if let Some(rights) = on_the_lock {
-            make(&format!("{root}/lock"), rights).await;
-        }
-        let ours = connect(format_args!("{}{root}", hosts(&servers)), DEFAULT).await;
-        let mut contender = claim(&ours, "lock", true);
-        let error = match contender.try_acquire().await {
-            Ok(_) => contender.release().await.unwrap_err(),
-            Err(error) => error,
-        };
-        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
-        let text = error.to_string();
-        assert!(text.contains(what) && text.contains("setAcl"), "{text}");
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn with_a_password_only_its_owner_touches_the_locks() {
     let servers = server().await;
