@@ -61,6 +61,16 @@ async fn restored(cluster: &EtcdCluster, clients: &[&EtcdBackend]) {
     }
 }
 
+/// These clients hold the lock one after the other, each with a greater fence than the one before. If not, `what` is
+/// said behind the two fences.
+async fn rise_in(order: &[&EtcdBackend], mut last: FencingToken, what: &str) {
+    for backend in order {
+        let fence = hold(backend).await;
+        must_exactly!(fence > last, "{fence} after {last}{what}");
+        last = fence;
+    }
+}
+
 /// All stores count in µs since 1970 or above: a resource that has seen their fences takes ours,
 /// and theirs again when the next one serves, since the revision adds little.
 pub(crate) async fn fences_are_above_those_of_other_stores() {
@@ -154,17 +164,13 @@ pub(crate) async fn a_wiped_cluster_gives_no_lower_fence() {
         let other = plain(&cluster, 0);
         assert_eq!(base_of(&other, "").await, None, "the copy is of a new cluster");
         noise(&other).await;
-        let mut last = hold(&a).await;
+        let last = hold(&a).await;
         restored(&cluster, &[&a]).await;
         let other = plain(&cluster, 0);
         assert_eq!(base_of(&other, "").await, None, "the cluster was wiped");
         let b = backend(&cluster).await;
         let order = if known_first { [&a, &b, &a] } else { [&b, &a, &b] };
-        for backend in order {
-            let fence = hold(backend).await;
-            must_exactly!(fence > last, "{fence} after {last}, known first: {known_first}");
-            last = fence;
-        }
+        rise_in(&order, last, &format!(", known first: {known_first}")).await;
     }
 }
 
@@ -178,7 +184,7 @@ pub(crate) async fn a_restored_snapshot_gives_no_lower_fence() {
         cluster.back_up().await.unwrap();
         let other = plain(&cluster, 0);
         noise(&other).await;
-        let mut last = hold(&a).await;
+        let last = hold(&a).await;
         let highest = other.revision().await;
         restored(&cluster, &[&a]).await;
         let other = plain(&cluster, 0);
@@ -186,11 +192,7 @@ pub(crate) async fn a_restored_snapshot_gives_no_lower_fence() {
         assert!(other.revision().await < highest, "revisions have gone back");
         let b = backend(&cluster).await;
         let order = if known_first { [&a, &b, &a] } else { [&b, &a, &b] };
-        for backend in order {
-            let fence = hold(backend).await;
-            must_exactly!(fence > last, "{fence} after {last}, known first: {known_first}");
-            last = fence;
-        }
+        rise_in(&order, last, &format!(", known first: {known_first}")).await;
     }
 }
 
@@ -203,13 +205,9 @@ pub(crate) async fn who_missed_the_last_fences_gives_no_lower_one() {
     hold(&a).await;
     cluster.back_up().await.unwrap();
     noise(&plain(&cluster, 0)).await;
-    let mut last = hold(&a).await;
+    let last = hold(&a).await;
     restored(&cluster, &[]).await;
-    for backend in [&c, &a] {
-        let fence = hold(backend).await;
-        must_exactly!(fence > last, "{fence} after {last}");
-        last = fence;
-    }
+    rise_in(&[&c, &a], last, "").await;
 }
 
 /// After a restore the first attempt takes the lock, and its answer is lost.
