@@ -401,7 +401,7 @@ pub(crate) struct ConformanceArgs {
     pub(crate) cases: Vec<String>,
     #[command(flatten)]
     pub(crate) store: StoreArgs,
-    /// The format of the report on standard output. --json means --report json
+    /// The format of the report on standard output, unless --json is given
     #[arg(long, value_enum, default_value = "text", conflicts_with = "json")]
     pub(crate) report: ReportForm,
     /// How many cases to run at a time; cases spend most of their time asleep
@@ -414,8 +414,6 @@ pub(crate) struct ConformanceArgs {
 pub(crate) enum ReportForm {
     /// Failures and a summary, to read
     Text,
-    /// One JSON object with all cases
-    Json,
     /// JUnit XML, for build servers
     Junit,
 }

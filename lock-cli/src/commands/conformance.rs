@@ -24,14 +24,12 @@ type JudgedCase = (CaseResult, Duration);
 pub(crate) async fn conformance(args: ConformanceArgs) -> Result<u8, ExitError> {
     let wanted = wanted(&args.cases)?;
     let server = reach(&args).await?;
-    let form = if args.store.json { ReportForm::Json } else { args.report };
+    let is_to_read = args.report == ReportForm::Text && !args.store.json;
     // Each case has a thread and a runtime of its own: this one only waits for them.
-    let judged = block_in_place(|| {
-        judge(&server, &wanted, usize::from(args.jobs), form == ReportForm::Text)
-    });
-    let text = match form {
+    let judged = block_in_place(|| judge(&server, &wanted, usize::from(args.jobs), is_to_read));
+    let text = match args.report {
+        _ if args.store.json => as_json(server.backend, &judged),
         ReportForm::Text => as_text(server.backend, &judged),
-        ReportForm::Json => as_json(server.backend, &judged),
         ReportForm::Junit => as_junit(server.backend, &judged),
     };
     output::page(format!("{text}\n").as_bytes())?;
