@@ -224,6 +224,7 @@ impl Dialect for PostgresServer {
 mod tests {
     use super::*;
     use crate::engine::table::row::OwnerSecret;
+    use crate::engine::table::sweep::Sweeper;
     use crate::engine::tests::Bench;
     use crate::engine::tests::START;
     use crate::engine::tests::TTL;
@@ -232,8 +233,11 @@ mod tests {
     use crate::engine::tests::granted;
     use crate::engine::tests::left;
     use crate::engine::tests::read;
+    use crate::engine::tests::release;
     use crate::engine::tests::shared;
+    use lock_core::Released;
     use lock_testkit::servers;
+    use lock_testkit::warnings::Warnings;
     use sqlx::AssertSqlSafe;
     use sqlx::Executor;
     use sqlx::PgPool;
@@ -283,6 +287,25 @@ mod tests {
     }
 
     shared!(Database);
+
+    /// The client ends in the pause between raising the mark and deleting.
+    #[tokio::test]
+    async fn a_sweep_that_a_close_ends_is_no_warning() {
+        let database = Database::start().await;
+        let store = database.at(START * 1_000_000).await;
+        let old = entry("old");
+        granted(acquire(&store, &old, false).await);
+        assert_eq!(release(&store, &old).await.unwrap(), Released::Freed);
+        let sweeper = Arc::new(Sweeper::new(Arc::clone(&store), Duration::ZERO));
+        let warnings = Warnings::default();
+        let _seen = tracing::subscriber::set_default(warnings.clone());
+        sweeper.sweep_if_due();
+        tokio::time::sleep(PostgresServer::SETTLE / 2).await;
+        store.connections.close().await.unwrap();
+        tokio::time::sleep(PostgresServer::SETTLE).await;
+        assert_eq!(database.names().await, ["old"], "the sweep has come to its end");
+        assert!(warnings.so_far().is_empty(), "{:?}", warnings.so_far());
+    }
 
     /// As `no_request_of_a_hold_shortens_its_lease`, of the statement that waits for a row.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

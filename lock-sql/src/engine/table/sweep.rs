@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use lock_core::{Clock, ClockInstant, OsRng, Result, jitter};
+use lock_core::{Clock, ClockInstant, ErrorKind, OsRng, Result, jitter};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
@@ -93,13 +93,20 @@ impl<D: Dialect> Sweeper<D> {
 
     /// Reports a failure, for people if the sweep before has not failed: while it goes on, the table grows.
     pub(crate) fn ended(&self, swept: &Result<bool>) {
+        // The client was closed: what it has left is for the sweeps of others.
+        if let Err(error) = swept
+            && error.kind() == ErrorKind::Closed
+        {
+            tracing::debug!(target: "distlock", %error, "a sweep did not come to its end");
+            return;
+        }
         let again = self.fails.swap(swept.is_err(), Relaxed);
         match swept {
             Err(error) if again => {
                 tracing::debug!(target: "distlock", %error, "a sweep failed again");
             }
             Err(error) => {
-                tracing::warn!(target: "distlock", at = %self.store.at(), %error, "unused rows of the lock table were not removed; this is retried, and if it fails each time, the table grows");
+                tracing::warn!(target: "distlock", at = %self.store.at(), %error, "unused rows of the lock table were not removed by this sweep; if each one fails, the table grows");
             }
             Ok(_) => {}
         }
