@@ -59,7 +59,7 @@ pub(crate) struct ServerPool<S: PooledServer> {
     resting: Arc<IdleConnections<S::Connection>>,
     /// Whether connections can be opened.
     outage: Outage<StatementFailure>,
-    /// When the last opening has failed, and why, if its call had ended by then.
+    /// When the last opening has failed, and why, if its call had ended by then and that does not pass by itself.
     unheard: Mutex<Option<(ClockInstant, StatementFailure)>>,
     clock: SystemClock,
     closed: watch::Sender<bool>,
@@ -125,7 +125,9 @@ impl<S: PooledServer> ServerPool<S> {
             }
             Err(failure) => caller.send(Err(failure)).err().and_then(Result::err),
         };
-        *self.unheard.lock() = unheard.map(|failure| (self.clock.now(), failure));
+        // What passes by itself may have passed when the next call comes.
+        let lasts = unheard.filter(|failure| !failure.error.is_retryable());
+        *self.unheard.lock() = lasts.map(|failure| (self.clock.now(), failure));
     }
 
     /// Tells why the last opening has failed, if its own call did not wait for it: a server that takes longer to refuse
@@ -531,32 +533,53 @@ mod tests {
         assert!(ends(server, OPENING / 2).await);
     }
 
-    /// Its refusal takes longer than any call, and than anybody waits for the opening of another.
-    #[tokio::test]
-    async fn a_slow_refusal_is_told_to_a_later_call() {
-        const REFUSAL: &[u8] = b"E\0\0\0\x1cSFATAL\0C28P01\0Mrefused\0\0";
+    /// A store whose server refuses the password of all connections, but refuses the first one for this reason.
+    /// That takes longer than short calls, and than anybody waits for the opening of another.
+    async fn of_a_slow_refusal(first: &'static str) -> SqlStore<server::PostgresServer> {
+        const PASSWORD: &str = "28P01";
         let (listener, pool) = of_a_silent_one().await;
         tokio::spawn(async move {
+            let mut code = first;
             while let Ok((mut client, _)) = listener.accept().await {
+                let refusal = format!("E\0\0\0\x1cSFATAL\0C{code}\0Mrefused\0\0");
+                code = PASSWORD;
                 tokio::spawn(async move {
                     let _ = client.read(&mut [0; 1024]).await.unwrap();
                     tokio::time::sleep(Duration::from_millis(700)).await;
-                    client.write_all(REFUSAL).await.unwrap();
+                    client.write_all(refusal.as_bytes()).await.unwrap();
                 });
             }
         });
         let (dialect, clock) = (Arc::clone(&pool.server), pool.clock.clone());
-        let store = SqlStore { dialect, connections: Arc::new(pool), clock };
-        let mut told = Vec::new();
-        while told.len() < 30 && !told.contains(&ErrorKind::Denied) {
-            let limits = store.limits(StatementClass::Look, Duration::from_millis(100));
-            let statement = store.statement(StatementName::Look);
-            let answer = store.patiently(limits, statement, &Values::default()).await;
-            told.push(answer.unwrap_err().kind());
+        SqlStore { dialect, connections: Arc::new(pool), clock }
+    }
+
+    /// What a call is told that may last so long, and is not made twice.
+    async fn told(store: &SqlStore<server::PostgresServer>, call: Duration) -> ErrorKind {
+        let limits = store.limits(StatementClass::Try, call).taking();
+        let statement = store.statement(StatementName::Look);
+        store.patiently(limits, statement, &Values::default()).await.unwrap_err().kind()
+    }
+
+    #[tokio::test]
+    async fn a_slow_refusal_is_told_to_a_later_call() {
+        let store = of_a_slow_refusal("28P01").await;
+        let mut kinds = Vec::new();
+        while kinds.len() < 30 && !kinds.contains(&ErrorKind::Denied) {
+            kinds.push(told(&store, Duration::from_millis(100)).await);
         }
-        let (last, before) = told.split_last().unwrap();
+        let (last, before) = kinds.split_last().unwrap();
         assert_eq!(*last, ErrorKind::Denied, "nobody is told why: {before:?}");
         assert!(before.contains(&ErrorKind::NoAnswer), "it is not slow: {before:?}");
+    }
+
+    /// A server that was starting has started by the next call.
+    #[tokio::test]
+    async fn a_slow_refusal_that_passes_is_told_to_nobody() {
+        let store = of_a_slow_refusal("57P03").await;
+        assert_eq!(told(&store, Duration::from_millis(100)).await, ErrorKind::NoAnswer);
+        tokio::time::sleep(RECENT / 2).await;
+        assert_eq!(told(&store, OPENING).await, ErrorKind::Denied, "the server was not asked");
     }
 
     #[test]
