@@ -129,12 +129,17 @@ impl ClaimWatches {
     }
 
     /// Notes a read. If the store went back before it, the watches wait for revisions of the future, and hear nothing until
-    /// then: they are started again from what was read.
+    /// then: they are started again from what was read. It may be this read that has shown it.
     fn has_read(&mut self, footing: Footing, revision: i64) {
-        if !footing.is_of_one_era(self.footing) {
+        if !self.is_of_the_present_era() {
             (self.own, self.in_front) = (None, None);
         }
         (self.footing, self.revision) = (footing, revision);
+    }
+
+    /// Whether nothing shows that the store went back since the last read before.
+    fn is_of_the_present_era(&self) -> bool {
+        self.watches.footing().is_of_one_era(self.footing)
     }
 
     /// Whether the entry in front of ours is not known.
@@ -170,7 +175,7 @@ impl ClaimWatches {
     /// Notes a read of our key alone. It does not update what a waiter knows of the entry before
     /// it, unless the store went back.
     pub(crate) fn confirmed(&mut self, footing: Footing, revision: i64, is_held: bool) {
-        if !footing.is_of_one_era(self.footing) {
+        if !self.is_of_the_present_era() {
             return self.stands(footing, revision);
         }
         self.footing = footing;

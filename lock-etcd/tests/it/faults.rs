@@ -46,6 +46,7 @@ crate::common::run! {
     a_release_hands_the_lock_to_the_next
     a_restored_snapshot_is_no_proof
     a_restored_snapshot_hides_no_loss
+    the_look_that_shows_a_restore_is_followed_by_watches
     a_holder_in_a_long_queue_tells_the_next_of_another_client
     a_release_proves_no_place_that_others_have_written
     a_proof_that_nobody_took_is_not_believed_later

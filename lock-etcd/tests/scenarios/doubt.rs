@@ -9,7 +9,7 @@ use lock_core::{Claim, ErrorKind, LockBackend, Released, Renewal, Resume};
 use crate::common::narrow::Narrow;
 use crate::common::{
     LONG, PUSHED, backend, busy, claim, granted, guarded, keys, mistake, must, must_eq, one, plain,
-    proxied, quiet, request, soon, take_rights, told, unless_refused,
+    proxied, quiet, released, request, soon, take_rights, told, unless_refused,
 };
 
 /// A stream keeps the auth token it was opened with. When that has expired, the server refuses each
@@ -173,6 +173,31 @@ pub(crate) async fn a_restored_snapshot_hides_no_loss() {
         told("its key has gone", &mut *claim).await;
         must_eq!(claim.renew().await.unwrap(), Renewal::Lost, "{name}");
     }
+}
+
+/// The first answer of the restored store is that to the waiter's look, and it sends nothing more.
+pub(crate) async fn the_look_that_shows_a_restore_is_followed_by_watches() {
+    let cluster = one().await;
+    let (a, b, other) = (backend(&cluster).await, backend(&cluster).await, plain(&cluster, 0));
+    let mut first = b.claim(request("lock", LONG)).unwrap();
+    granted(&mut *first).await;
+    let mut waiter = a.claim(request("lock", LONG).with_wait(true)).unwrap();
+    busy(&mut *waiter).await;
+    cluster.back_up().await.unwrap();
+    for _ in 0..50 {
+        other.put("noise", "").await;
+    }
+    soon("a new connection", async { while a.ping().await.is_err() {} }).await;
+    busy(&mut *waiter).await;
+    let _ = tokio::time::timeout(Duration::from_millis(300), waiter.changed()).await;
+    cluster.restore().await.unwrap();
+    soon("a look", async { while waiter.try_acquire().await.is_err() {} }).await;
+    tokio::join!(told("the lock is free", &mut *waiter), async {
+        // By then its watches stand.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        released(&mut *first).await;
+    });
+    granted(&mut *waiter).await;
 }
 
 /// Renews until that is answered, and listens for a while.
