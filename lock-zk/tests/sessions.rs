@@ -108,6 +108,29 @@ async fn what_many_dropped_claims_have_left_ends_at_the_same_time() {
     assert!(matches!(kept.check().await, Ok(Renewal::Alive { .. })));
 }
 
+/// A list for each of them would be as long as all of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_that_many_dropped_claims_have_left_is_listed_once() {
+    const CLAIMS: usize = 100;
+    let servers = server().await;
+    let ((ours, proxy), plain) = (behind_proxy(&servers, DEFAULT).await, plain(&servers).await);
+    let _kept = held(&ours, "other").await;
+    let mut left = vec![held(&ours, "lock").await];
+    while left.len() < CLAIMS {
+        let mut waiter = claim(&ours, "lock", true);
+        busy(&mut *waiter).await;
+        left.push(waiter);
+    }
+    assert_eq!(children(&plain, "lock").await.len(), CLAIMS);
+    let before = proxy.requests();
+    drop(left);
+    until("all are removed", SESSION + SLACK, async || children(&plain, "lock").await.is_empty())
+        .await;
+    let requests = usize::try_from(proxy.requests() - before).unwrap();
+    // One for each of them, and those that keep the session alive.
+    assert!((CLAIMS..CLAIMS * 3 / 2).contains(&requests), "{requests}");
+}
+
 /// The server ends a session with the paths of dropped claims as well, for as long as their nodes are there.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_paths_that_dropped_claims_have_left_are_counted() {

@@ -5,7 +5,8 @@ mod ensemble;
 mod resume;
 mod seats;
 
-use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
@@ -21,8 +22,7 @@ use self::ensemble::NewSession;
 pub(crate) use self::ensemble::{Ensemble, SessionLimits};
 use self::resume::{PAUSES, Resumption};
 pub(crate) use self::seats::{LeftEntries, SessionSeat, SharedSession};
-use crate::error::Reply;
-use crate::error::{closed, no_answer};
+use crate::error::{Reply, closed, no_answer};
 use crate::queue::watches::ZkNeighbours;
 use crate::settings::SESSION;
 use crate::wire::{Session, Timeline};
@@ -204,8 +204,9 @@ async fn tend(open: Weak<SharedSession>) {
             let work = async {
                 // A failure shows when an entry is renewed.
                 let _ = open.sync(&open.config.root).await;
+                let mut lists = HashMap::new();
                 for left in open.overdue() {
-                    let removed = remove(&open, &left).await;
+                    let removed = remove(&open, &left, &mut lists).await;
                     if let Some(refused) = open.tried_to_remove(&left, removed) {
                         let error = refused.at(&open.config.endpoint());
                         tracing::warn!(target: "distlock", node = %left.parent, %error, "the entry of a claim that was dropped cannot be removed, and keeps this lock from all others for as long as the session lasts; it will be retried");
@@ -220,11 +221,24 @@ async fn tend(open: Weak<SharedSession>) {
     }
 }
 
-async fn remove(open: &Arc<SharedSession>, left: &LeftEntries) -> Reply<()> {
-    for name in open.sync_and_list(&left.parent).await? {
-        if name.starts_with(&left.prefix) {
-            open.delete(&format!("{}/{name}", left.parent)).await?;
+/// Removes what one claim has left. Its queue is listed unless it is among these `lists`, from which other claims were
+/// served: all of them were dropped long before.
+async fn remove(
+    open: &SharedSession,
+    left: &LeftEntries,
+    lists: &mut HashMap<String, Reply<BTreeSet<String>>>,
+) -> Reply<()> {
+    let LeftEntries { parent, prefix, .. } = left;
+    let list = match lists.entry(parent.clone()) {
+        Entry::Occupied(listed) => listed.into_mut(),
+        Entry::Vacant(unlisted) => {
+            let list = open.sync_and_list(parent).await;
+            unlisted.insert(list.map(BTreeSet::from_iter))
         }
+    };
+    let names = list.as_ref().map_err(|failure| failure.clone())?;
+    for name in names.range(prefix.clone()..).take_while(|name| name.starts_with(prefix)) {
+        open.delete(&format!("{parent}/{name}")).await?;
     }
     Ok(())
 }
