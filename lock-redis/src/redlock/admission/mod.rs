@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{ClockInstant, Error, ErrorKind, OsRng, OwnerId, Result};
+use lock_kit::attendant::{Attendants, Requests};
 use parking_lot::Mutex;
 use redis::Value;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
 pub(crate) use self::plan::{
     AdmissionPlan, AdmissionStep, AdmissionTerms, Marker, NodeReport, NonVoter, NonVoters,
@@ -24,8 +25,10 @@ use crate::node::{Node, ReplyReader, is_one};
 #[derive(Debug)]
 pub(crate) struct Admission {
     quorum: Arc<Quorum>,
-    /// One round at a time. Who has waited for one that began after its call has the same plan.
-    turn: tokio::sync::Mutex<AdmissionTurn>,
+    /// In the order of the nodes.
+    clocks: Mutex<Vec<Option<QuarantineClock>>>,
+    /// Who waits for a plan. It is drawn up in a task beside them, since a call that nobody polls must not hold up the others.
+    waiting: Attendants<PlanSender>,
     /// Locked while a task brings nodes back.
     tended: Arc<tokio::sync::Mutex<()>>,
     /// Tells that task of a node that was heard to give no vote.
@@ -34,14 +37,7 @@ pub(crate) struct Admission {
     non_voters: Mutex<NonVoters>,
 }
 
-/// What one round leaves for the next.
-#[derive(Debug, Default)]
-struct AdmissionTurn {
-    /// In the order of the nodes.
-    clocks: Vec<Option<QuarantineClock>>,
-    /// What the last rounds have led to: when they began, and how many nodes had to answer.
-    last: Option<(ClockInstant, usize, AdmissionPlan)>,
-}
+type PlanSender = oneshot::Sender<Result<AdmissionPlan>>;
 
 /// The longest pause between two rounds of the background task.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -54,10 +50,9 @@ const LIMIT: Duration = Duration::from_secs(1);
 
 impl Admission {
     pub(crate) fn new(quorum: Arc<Quorum>) -> Self {
-        let clocks = (0..quorum.len()).map(|_| None).collect();
-        let turn = tokio::sync::Mutex::new(AdmissionTurn { clocks, last: None });
-        let (tended, heard) = (Arc::default(), Arc::default());
-        Self { quorum, turn, tended, heard, non_voters: Mutex::default() }
+        let clocks = Mutex::new((0..quorum.len()).map(|_| None).collect());
+        let (waiting, tended, heard, non_voters) = Default::default();
+        Self { quorum, clocks, waiting, tended, heard, non_voters }
     }
 
     /// Why nodes do not vote yet, if that is known.
@@ -75,13 +70,37 @@ impl Admission {
         }
     }
 
-    /// Does what can be done now, and repeats as long as there is progress.
+    /// Does what can be done now, and repeats as long as there is progress. Those who call while that is under way
+    /// share what comes next.
     ///
     /// # Errors
     ///
     /// `Config` if two of the nodes are one server.
-    pub(crate) async fn advance(&self) -> Result<AdmissionPlan> {
-        self.advance_with(self.recovers_with()).await
+    pub(crate) async fn advance(self: &Arc<Self>) -> Result<AdmissionPlan> {
+        let (sender, plan) = oneshot::channel();
+        self.waiting.ask(sender, |waiting| Arc::clone(self).serve(waiting));
+        plan.await.unwrap_or_else(|_| {
+            Err(Error::new(ErrorKind::Unavailable, "the client was closed, or its runtime"))
+        })
+    }
+
+    async fn serve(self: Arc<Self>, mut waiting: Requests<PlanSender>) {
+        let served = async {
+            while let Some(waiting) = waiting.next(Duration::ZERO).await {
+                // Nothing is begun for those who have left.
+                if waiting.iter().all(oneshot::Sender::is_closed) {
+                    continue;
+                }
+                let plan = self.go_on(self.recovers_with()).await;
+                for sender in waiting {
+                    let _ = sender.send(plan.clone());
+                }
+            }
+        };
+        tokio::select! {
+            () = self.quorum.tasks.closing() => {}
+            () = served => {}
+        }
     }
 
     /// How many nodes must answer for them to vote again without an operator.
@@ -94,13 +113,12 @@ impl Admission {
 
     /// What the nodes report, and what [`advance`](Self::advance) would do about it. Changes nothing.
     pub(crate) async fn look(&self) -> Result<(Vec<Option<NodeReport>>, AdmissionPlan)> {
-        let mut turn = self.turn.lock().await;
-        self.round(&mut turn, self.recovers_with()).await
+        self.round(self.recovers_with()).await
     }
 
     /// See [`RedlockBackend::recover`](crate::RedlockBackend::recover).
     pub(crate) async fn recover(&self) -> Result<()> {
-        let plan = self.advance_with(self.quorum.needed()).await?;
+        let plan = self.go_on(self.quorum.needed()).await?;
         if plan.all_vote {
             return Ok(());
         }
@@ -115,26 +133,11 @@ impl Admission {
     }
 
     /// Where too few nodes are left to seed the others, so many must answer for them to begin.
-    async fn advance_with(&self, recovers_with: usize) -> Result<AdmissionPlan> {
-        let called = self.quorum.clock().now();
-        let mut turn = self.turn.lock().await;
-        let same = |(begun, with, _): &&(ClockInstant, usize, AdmissionPlan)| {
-            *begun >= called && *with == recovers_with
-        };
-        if let Some((_, _, plan)) = turn.last.as_ref().filter(same) {
-            return Ok(plan.clone());
-        }
-        let begun = self.quorum.clock().now();
-        let plan = self.go_on(&mut turn, recovers_with).await?;
-        turn.last = Some((begun, recovers_with, plan.clone()));
-        Ok(plan)
-    }
-
-    async fn go_on(&self, turn: &mut AdmissionTurn, recovers_with: usize) -> Result<AdmissionPlan> {
+    async fn go_on(&self, recovers_with: usize) -> Result<AdmissionPlan> {
         let mut rounds = 0;
         let mut ripe: Vec<String> = Vec::new();
         loop {
-            let (reports, mut plan) = self.round(turn, recovers_with).await?;
+            let (reports, mut plan) = self.round(recovers_with).await?;
             // A seed counts only if it was read after the wait: the round that shows the wait to be
             // over may have asked the others before.
             let nonce = |step: &AdmissionStep| match step {
@@ -221,10 +224,9 @@ impl Admission {
     /// Asks all nodes, and draws up a plan for those that can be used.
     async fn round(
         &self,
-        turn: &mut AdmissionTurn,
         recovers_with: usize,
     ) -> Result<(Vec<Option<NodeReport>>, AdmissionPlan)> {
-        let reports = self.reports(&mut turn.clocks).await?;
+        let reports = self.reports().await?;
         self.tell_apart(&reports)?;
         let (mut usable, mut evicting) = (reports.clone(), Vec::new());
         for (node, report) in usable.iter_mut().enumerate() {
@@ -262,10 +264,8 @@ impl Admission {
         Ok(())
     }
 
-    async fn reports(
-        &self,
-        clocks: &mut [Option<QuarantineClock>],
-    ) -> Result<Vec<Option<NodeReport>>> {
+    async fn reports(&self) -> Result<Vec<Option<NodeReport>>> {
+        let asked = self.quorum.clock().now();
         let mut round = self.quorum.all(|node| async move {
             node.ask(REPORT.call().key(NODE_KEY), LIMIT, |answer| report(&answer)).await
         });
@@ -280,7 +280,8 @@ impl Admission {
                         self.quorum.note_vote();
                     }
                     let now = self.quorum.clock().now();
-                    QuarantineClock::correct(&mut clocks[number], &mut report, now);
+                    let times = (asked, now);
+                    QuarantineClock::correct(&mut self.clocks.lock()[number], &mut report, times);
                     reports[number] = Some(report);
                 }
                 Err(error) => {
@@ -398,12 +399,18 @@ pub(crate) struct QuarantineClock {
 }
 
 impl QuarantineClock {
-    /// Corrects the age in a report by what was seen before, and notes what is seen now.
-    pub(crate) fn correct(seen: &mut Option<Self>, report: &mut NodeReport, now: ClockInstant) {
+    /// Corrects the age in a report by what was seen before, and notes what is seen now, unless another round has
+    /// seen something else since this one was `asked` for: that may be younger.
+    pub(crate) fn correct(
+        seen: &mut Option<Self>,
+        report: &mut NodeReport,
+        (asked, now): (ClockInstant, ClockInstant),
+    ) {
         match seen {
             Some(seen) if seen.nonce == report.nonce && seen.run_id == report.run_id => {
                 report.age = report.age.min(seen.age + now.since(seen.at));
             }
+            Some(seen) if asked < seen.at => {}
             _ => {
                 let (nonce, run_id) = (report.nonce.clone(), report.run_id.clone());
                 *seen = Some(Self { nonce, run_id, at: now, age: report.age });
@@ -414,6 +421,9 @@ impl QuarantineClock {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+    use std::task::{Context, Waker};
+
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
@@ -437,12 +447,34 @@ mod tests {
         address.to_string()
     }
 
-    #[tokio::test]
-    async fn what_does_not_pass_by_itself_ends_the_background_task() {
+    async fn admission() -> Arc<Admission> {
         let nodes = [closed().await, closed().await, closed().await].join(",");
         let url = format!("redlock://{nodes}?lock_quorum_name=q");
         let quorum = Quorum::new(RedlockConfig::from_url(&url).unwrap()).unwrap();
-        let admission = Arc::new(Admission::new(Arc::new(quorum)));
+        Arc::new(Admission::new(Arc::new(quorum)))
+    }
+
+    #[tokio::test]
+    async fn a_call_that_is_not_polled_stops_no_other() {
+        let admission = admission().await;
+        let mut advance = Box::pin(admission.advance());
+        let mut look = Box::pin(admission.look());
+        let mut recover = Box::pin(admission.recover());
+        let context = &mut Context::from_waker(Waker::noop());
+        assert!(advance.as_mut().poll(context).is_pending());
+        assert!(look.as_mut().poll(context).is_pending());
+        assert!(recover.as_mut().poll(context).is_pending());
+        let others = async {
+            admission.advance().await.unwrap_err();
+            admission.look().await.unwrap_err();
+            admission.recover().await.unwrap_err();
+        };
+        assert!(tokio::time::timeout(LONGEST_PAUSE, others).await.is_ok(), "they wait for it");
+    }
+
+    #[tokio::test]
+    async fn what_does_not_pass_by_itself_ends_the_background_task() {
+        let admission = admission().await;
         admission.tend();
         let ended = tokio::time::timeout(LONGEST_PAUSE / 2, admission.tended.lock()).await;
         assert!(ended.is_ok(), "it goes on");
@@ -462,16 +494,18 @@ mod tests {
     fn a_clock_that_is_set_forward_ends_no_wait() {
         let start = ClockInstant::from_nanos(5_000_000_000);
         let mut seen = None;
-        let mut age_of = |nonce: &str, age: u64, after: u64| {
+        let mut age_of = |nonce: &str, age: u64, round: Range<u64>| {
             let age = Duration::from_secs(age);
             let mut report = NodeReport { nonce: nonce.to_owned(), age, ..NodeReport::default() };
-            QuarantineClock::correct(&mut seen, &mut report, start + Duration::from_secs(after));
+            let [asked, now] = [round.start, round.end].map(|at| start + Duration::from_secs(at));
+            QuarantineClock::correct(&mut seen, &mut report, (asked, now));
             report.age.as_secs()
         };
-        assert_eq!(age_of("a", 2, 0), 2, "the node's word counts at first");
-        assert_eq!(age_of("a", 37, 1), 3, "35 s in one second are a jump");
-        assert_eq!(age_of("a", 4, 5), 4, "the lesser counts");
-        assert_eq!(age_of("b", 1, 6), 1, "another wait");
-        assert_eq!(age_of("b", 9, 7), 2);
+        assert_eq!(age_of("a", 2, 0..0), 2, "the node's word counts at first");
+        assert_eq!(age_of("a", 37, 1..1), 3, "35 s in one second are a jump");
+        assert_eq!(age_of("a", 4, 5..5), 4, "the lesser counts");
+        assert_eq!(age_of("b", 1, 6..6), 1, "another wait");
+        assert_eq!(age_of("a", 5, 5..7), 5, "an answer that is late");
+        assert_eq!(age_of("b", 9, 7..7), 2);
     }
 }
