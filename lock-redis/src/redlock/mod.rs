@@ -120,7 +120,9 @@ impl RedlockBackend {
     }
 
     /// Why nodes do not vote yet, as far as this client knows. `None` if every node has reported that it
-    /// votes, or if this client has not needed to check; a node that does not answer is reported too.
+    /// votes, or if this client has not needed to check; a node that does not answer is reported too. A reason that
+    /// does not pass by itself, such as two nodes that are one server, is reported until the client checks again, which
+    /// it does when it next hears of a node without a vote.
     pub fn not_voting(&self) -> Option<String> {
         self.admission.why()
     }

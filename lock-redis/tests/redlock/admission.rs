@@ -1,8 +1,9 @@
 //! New quorums, clients with a different configuration, and the loss of more than a minority.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::redlock_common::common::{requests, scenes_hold, until};
+use crate::redlock_common::common::{calls, requests, scenes_hold, until};
 use crate::redlock_common::scenarios::{self, acquire};
 use crate::redlock_common::{Masters, claim, granted};
 use conformance_tests::server::Proxy;
@@ -311,15 +312,8 @@ async fn one_server_under_several_addresses_is_refused() {
     }
 }
 
-/// The address of one member leads to another one, as after a change of names: that one has one vote.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_address_that_leads_to_another_member_adds_no_vote() {
-    let masters = Masters::start().await.unwrap();
-    let url = masters.url("").replace("lock_quorum_name=test&", "");
-    let backend = lock_redis::connect_redlock(&url).await.unwrap();
-    granted(&mut *claim(&backend, "a", Duration::from_secs(1))).await;
-    let [kept, gone] = [0, 2].map(|node: usize| masters.0[node].address().unwrap());
-    masters.0[2].kill().unwrap();
+/// The address of a server that has ended leads to another one, as after a change of names.
+async fn lead(gone: SocketAddr, kept: SocketAddr) {
     let listener = tokio::net::TcpListener::bind(gone).await.unwrap();
     tokio::spawn(async move {
         loop {
@@ -330,12 +324,54 @@ async fn an_address_that_leads_to_another_member_adds_no_vote() {
             });
         }
     });
+}
+
+/// The address of one member leads to another one: that one has one vote.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_address_that_leads_to_another_member_adds_no_vote() {
+    let masters = Masters::start().await.unwrap();
+    let url = masters.url("").replace("lock_quorum_name=test&", "");
+    let backend = lock_redis::connect_redlock(&url).await.unwrap();
+    granted(&mut *claim(&backend, "a", Duration::from_secs(1))).await;
+    let [kept, gone] = [0, 2].map(|node: usize| masters.0[node].address().unwrap());
+    masters.0[2].kill().unwrap();
+    lead(gone, kept).await;
     masters.0[1].kill().unwrap();
     for _ in 0..20 {
         let seen = claim(&backend, "b", Duration::from_secs(1)).try_acquire().await;
         assert!(seen.is_err(), "one server of three has granted: {seen:?}");
         sleep(Duration::from_millis(50)).await;
     }
+}
+
+/// Where two members are one server, no node is let in: that is found out now and then, and not once more for each answer
+/// of a node that waits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_that_are_one_server_report_now_and_then() {
+    let masters = Masters::start_number(5).await.unwrap();
+    let url = masters.url("").replace("lock_quorum_name=test&", "");
+    let backend = lock_redis::connect_redlock(&url).await.unwrap();
+    granted(&mut *claim(&backend, "a", Duration::from_secs(1))).await;
+    let [kept, gone] = [0, 4].map(|node: usize| masters.0[node].address().unwrap());
+    masters.0[4].kill().unwrap();
+    lead(gone, kept).await;
+    masters.0[3].restart(Data::Lose).await.unwrap();
+    let is_told = async || {
+        granted(&mut *claim(&backend, "b", Duration::from_millis(100))).await;
+        sleep(Duration::from_millis(150)).await;
+        backend.not_voting().is_some_and(|why| why.contains(" are one server"))
+    };
+    until("it is found out", Duration::from_secs(20), is_told).await;
+    let mut plain = masters.plain(1).await;
+    // Five for each report.
+    let info = |command: &str| command == "info";
+    let before = calls(&mut plain, info).await;
+    for round in 0..50 {
+        granted(&mut *claim(&backend, &format!("c{round}"), Duration::from_secs(10))).await;
+        sleep(Duration::from_millis(20)).await;
+    }
+    let asked = calls(&mut plain, info).await - before;
+    assert!(asked < 20, "{asked} times INFO while 50 tries were granted");
 }
 
 /// Many locks that are tried while the quorum waits do not stand in line for the nodes' reports.

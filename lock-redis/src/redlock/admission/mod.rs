@@ -188,11 +188,11 @@ impl Admission {
                     }
                     Err(error) => {
                         admission.set_why(&[NonVoter::all(error.to_string())], false);
-                        // The next one that hears of a node without a vote begins again.
-                        if !error.is_retryable() {
-                            return;
-                        }
-                        (LONGEST_PAUSE, false)
+                        // That does not pass by itself. After this pause, the next one that hears of a node without a
+                        // vote begins again.
+                        let pause = admission.quorum.clock().sleep(LONGEST_PAUSE);
+                        drop(admission);
+                        return pause.await;
                     }
                 };
                 rest = if all_vote { longer(rest) } else { Duration::ZERO };
@@ -475,9 +475,14 @@ mod tests {
     #[tokio::test]
     async fn what_does_not_pass_by_itself_ends_the_background_task() {
         let admission = admission().await;
+        let begun = tokio::time::Instant::now();
         admission.tend();
-        let ended = tokio::time::timeout(LONGEST_PAUSE / 2, admission.tended.lock()).await;
+        let ended = tokio::time::timeout(LONGEST_PAUSE * 3 / 2, admission.tended.lock()).await;
         assert!(ended.is_ok(), "it goes on");
+        assert!(
+            begun.elapsed() >= LONGEST_PAUSE,
+            "the next answer would begin the next one at once"
+        );
         let why = admission.why().unwrap_or_default();
         assert!(why.contains("refused the credentials"), "{why}");
     }
