@@ -370,6 +370,32 @@ async fn clients_leave_a_master_that_is_cut_off() {
     drop(acquired(&locks(connected(&url).await), "lock").await);
 }
 
+/// Some replicas are left, but not enough: nobody asks it for a lock before it has them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_with_too_few_replicas_is_left_alone_until_it_has_them() {
+    let split = Split::with(&[("min-replicas-to-write", "2"), ("min-replicas-max-lag", "1")]).await;
+    let sentinel = sentinel(split.address(0)).await.unwrap();
+    let url = format!("redis+sentinel://{sentinel}/orders?lock_failover=trust");
+    let client = locks(connected(&url).await);
+    drop(acquired(&client, "warm").await);
+    split.links[1].stall();
+    split.says(0, "one is missed", |now| now.contains("min_slaves_good_slaves:1")).await;
+    // A connection of less than a second stays, whatever is answered over it.
+    sleep(Duration::from_secs(1)).await;
+    let lock = client.named("lock").unwrap();
+    let error = lock.try_acquire().await.unwrap_err();
+    assert!(error.to_string().contains("NOREPLICAS"), "{error}");
+    let mut master = common::plain(&split.servers[0]).await;
+    let before = common::requests(&mut master).await;
+    lock.acquire_timeout(Duration::from_secs(3)).await.unwrap_err();
+    let asked = common::requests(&mut master).await - before;
+    assert_eq!(asked, 0, "it was asked for a lock");
+    let error = connect_sentinel(&url).await.unwrap_err();
+    assert!(error.to_string().contains("of 1 replicas and needs 2"), "{error}");
+    split.links[1].pass();
+    drop(acquired(&client, "lock").await);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sentinel_that_is_behind_or_away_is_passed_over() {
     let split = Split::start().await;

@@ -136,12 +136,15 @@ impl MasterGroup {
         let described = |error: RedisError| from_redis(error, RequestStage::Connecting, endpoint);
         let info: Value = redis::cmd("INFO").query_async(driver).await.map_err(described)?;
         judge(&info, endpoint, &self.name, self.terms)?;
-        let Some(lag) = self.terms.lag else { return Ok(info) };
+        // What a master that grants alone has set stops nothing.
+        if binds_scripts(&info).is_err() {
+            return Ok(info);
+        }
         let mut ask = redis::cmd("CONFIG");
         ask.arg("GET").arg("min-replicas-*");
         // Where it may not be asked, the URL is believed.
         if let Ok(settings) = ask.query_async::<Value>(driver).await {
-            judge_settings(&settings, &info, endpoint, lag)?;
+            judge_settings(&settings, &info, endpoint, self.terms.lag)?;
         }
         Ok(info)
     }
@@ -149,6 +152,11 @@ impl MasterGroup {
 
 fn unavailable(text: String) -> Error {
     Error::new(ErrorKind::Unavailable, text)
+}
+
+/// Whether a server that says this of itself grants nothing without the replicas that it needs.
+fn binds_scripts(info: &Value) -> Result<()> {
+    BINDS_SCRIPTS.check(&info_field(info, "redis_version").unwrap_or_default())
 }
 
 /// Whether a server that says this of itself is the master, and can keep locks.
@@ -159,12 +167,11 @@ fn judge(info: &Value, endpoint: &str, group: &str, terms: GroupTerms) -> Result
             "the Redis server at {endpoint} is not the master of {group}, it is a {role}"
         )));
     }
-    let version = info_field(info, "redis_version").unwrap_or_default();
-    REDIS.check(&version)?;
+    REDIS.check(&info_field(info, "redis_version").unwrap_or_default())?;
     if let Some(policy) = info_field(info, "maxmemory_policy") {
         terms.eviction.check(endpoint, &policy)?;
     }
-    let binds_scripts = BINDS_SCRIPTS.check(&version);
+    let binds_scripts = binds_scripts(info);
     let grants_alone = binds_scripts.is_err();
     if terms.lag.is_some() {
         binds_scripts?;
@@ -187,10 +194,15 @@ fn cut_off(endpoint: &str, replicas: u64, needed: u64) -> Error {
     ))
 }
 
-/// Whether the server has the replicas that it needs, and stops within this `lag` once it is cut off.
-fn judge_settings(settings: &Value, info: &Value, endpoint: &str, lag: Duration) -> Result<()> {
+/// Whether the server has the replicas that it needs, and stops within this `lag` once it is cut off, if that matters.
+fn judge_settings(
+    settings: &Value,
+    info: &Value,
+    endpoint: &str,
+    lag: Option<Duration>,
+) -> Result<()> {
     let number = |name: &str| setting(settings, name).and_then(|value| value.parse::<u64>().ok());
-    if let Some(seconds) = number("min-replicas-max-lag")
+    if let (Some(lag), Some(seconds)) = (lag, number("min-replicas-max-lag"))
         && Duration::from_secs(seconds) > lag
     {
         return Err(Error::config(format!(
@@ -200,7 +212,7 @@ fn judge_settings(settings: &Value, info: &Value, endpoint: &str, lag: Duration)
     let Some(needed) = number("min-replicas-to-write") else { return Ok(()) };
     let count = |field: &str| info_field(info, field).and_then(|number| number.parse::<u64>().ok());
     let replicas = count("connected_slaves").unwrap_or(0);
-    if replicas > 2 * needed {
+    if lag.is_some() && replicas > 2 * needed {
         let least = replicas.div_ceil(2);
         return Err(Error::config(format!(
             "the Redis server at {endpoint} has {replicas} replicas, and min-replicas-to-write {needed}: cut off together with {needed} of them, it would go on granting locks while a new master grants them too. Set it to at least {least}, on every server, so that a master needs a majority of the servers"
@@ -301,15 +313,18 @@ mod tests {
     #[test]
     fn a_master_needs_a_majority_and_stops_in_time() {
         let text = |text: &str| Value::BulkString(text.into());
-        let judged = |seconds: &str, needed: &str, replicas: u8, good: u8| {
+        let judged_by = |lag: Option<u64>, seconds: &str, needed: &str, replicas: u8, good: u8| {
             let of = |name: &str, value: &str| (text(name), text(value));
             let settings =
                 [of("min-replicas-max-lag", seconds), of("min-replicas-to-write", needed)];
             let fields = format!("connected_slaves:{replicas} min_slaves_good_slaves:{good}");
             let info = info(&fields);
-            let lag = Duration::from_secs(10);
+            let lag = lag.map(Duration::from_secs);
             let judged = judge_settings(&Value::Map(settings.into()), &info, "h:1", lag);
             judged.map_err(|error| error.to_string())
+        };
+        let judged = |seconds: &str, needed: &str, replicas: u8, good: u8| {
+            judged_by(Some(10), seconds, needed, replicas, good)
         };
         for (needed, replicas) in [("1", 1), ("1", 2), ("2", 3), ("2", 4)] {
             assert_eq!(judged("10", needed, replicas, 2), Ok(()), "{needed} of {replicas}");
@@ -318,5 +333,7 @@ mod tests {
         assert!(judged("10", "1", 3, 3).unwrap_err().contains("Set it to at least 2"));
         assert!(judged("10", "2", 5, 5).unwrap_err().contains("Set it to at least 3"));
         assert!(judged("10", "2", 3, 1).unwrap_err().contains("of 1 replicas and needs 2"));
+        assert_eq!(judged_by(None, "11", "1", 3, 1), Ok(()), "no promise depends on it");
+        assert!(judged_by(None, "11", "2", 3, 1).unwrap_err().contains("needs 2"));
     }
 }
