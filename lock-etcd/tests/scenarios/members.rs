@@ -19,7 +19,7 @@ pub(crate) async fn a_learner_is_left() {
     let cluster = with_learner().await;
     let (voter, learner) = (cluster.address(0).unwrap(), cluster.address(1).unwrap());
     for url in [format!("etcd://{learner},{voter}"), format!("etcd://{voter},{learner}")] {
-        for _ in 0..4 {
+        for _ in 0..8 {
             let connected = soon("a connection", lock_etcd::connect(&url)).await;
             let backend = unless_refused(connected, "learner");
             must!(format!("{backend:?}").contains(&voter.to_string()), "{backend:?}");
