@@ -219,7 +219,12 @@ async fn c18_a_look_sees_the_end_of_a_lease(cx: Cx) -> Check {
         drop(gone);
         cx.sleep(cx.over()).await;
         let when = "after a lease that has ended";
-        let floor = floor(&look_at(&cx, by, &key).await?, Some(last), when)?;
+        let seen = look_at(&cx, by, &key).await?;
+        // A store that ends it too late still tells the truth.
+        let is_over =
+            !matches!(&seen, Seen::Held { fence: Some(fence), .. } if fence.get() == last);
+        ensure!(is_over, "{when}, a look shows the hold that should be over");
+        let floor = floor(&seen, Some(last), when)?;
         let next = Holding::take(&cx, &a, &key, None).await?;
         is_above(floor, next.fence, when)?;
         next.is_seen(&cx, by, when).await?;
