@@ -390,6 +390,8 @@ mutants! {
         => c04_a_place_is_kept_as_long_as_each_look_says;
     [PollOnly LossIsForgotten] loss_is_forgotten "answers a bearer of a lease token from its second renewal on that the lock is held"
         => s03_attaching_twice_is_one_hold;
+    [Queued HandedIsCounted] handed_is_counted "counts a holder that had to wait among those who wait"
+        => c13_inspection_counts_the_waiters;
     [Queued DeadAreCounted] dead_are_counted "counts the waiters that came and have not left"
         => c13_inspection_counts_no_place_that_has_ended;
     [PollOnly EndedAreListed] ended_are_listed "lists what was taken and not released, alive or not"

@@ -109,6 +109,12 @@ impl WrongView {
         if self.bug == Bug::DeadAreCounted && info.waiters.is_some() {
             info.waiters = Some(self.side.waiters(&info.key));
         }
+        let owner = info.holder.as_ref().and_then(|holder| holder.owner);
+        if self.bug == Bug::HandedIsCounted
+            && owner.is_some_and(|owner| self.side.before(owner).is_some())
+        {
+            info.waiters = info.waiters.map(|waiters| waiters + 1);
+        }
         info
     }
 }

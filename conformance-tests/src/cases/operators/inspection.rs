@@ -11,7 +11,7 @@ use lock_core::{
 use crate::cases::tools::layer::Forward;
 use crate::cases::tools::{
     admin, after_a_wait, answered, at_each_await, error_kind, free_soon, holds, lost_reason,
-    queues, renewed, soon, still_held, take, take_for,
+    queues, renewed, soon, still_held, take, take_for, until_granted,
 };
 use crate::context::cancel::drop_after;
 use crate::context::{Cx, busy};
@@ -42,7 +42,7 @@ cases! {
         "an inspection, a list or a forced release that is dropped at any await leaves its client's claims and later inspections alone"
         covers [Inspect/Open/OtherHolder, List/Open/OtherHolder, ForceRelease/Open/OtherHolder];
     c13_inspection_counts_the_waiters [Inspect, Fair]
-        "inspection counts the waiters, but no longer those that have given up"
+        "inspection counts the waiters, but not the one that has the lock by now, nor those that have given up"
         covers [Inspect/Open/QueueBehind]
         guards [Inspect/Free/QueueBehind];
     c09_a_forced_release_raises_the_fence [Inspect]
@@ -229,6 +229,14 @@ async fn c13_inspection_counts_the_waiters(cx: Cx) -> Check {
         busy(&cx, &mut *waiter).await?;
         waiting.push(waiter);
     }
+    holder.release().await?;
+    let mut holder = waiting.remove(0);
+    until_granted(&cx, &mut *holder).await?;
+    let shown = waiters().await?;
+    ensure!(
+        shown.is_none_or(|n| n == 2),
+        "the first of three waiters has the lock, and {shown:?} are shown to wait"
+    );
     for mut waiter in waiting {
         waiter.release().await?;
     }
