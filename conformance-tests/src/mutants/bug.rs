@@ -430,6 +430,12 @@ mutants! {
         => s03_a_forced_release_of_another_hold_does_nothing;
     [PollOnly ForceMissesRenewed] force_misses_renewed "takes no hold away that was renewed since it was shown"
         => s03_a_forced_release_of_another_hold_does_nothing;
+    [PollOnly ForceMissesResumed] force_misses_resumed "takes no hold away that was taken over by its lease token, if it is named"
+        => s03_a_forced_release_of_another_hold_does_nothing;
+    [PollOnly ForceMissesDetached] force_misses_detached "takes no hold away that is detached and has no bearer yet, if it is named"
+        => s03_a_forced_release_of_another_hold_does_nothing;
+    [Queued ForceMissesUnaware] force_misses_unaware "takes no lock from a waiter that does not know yet that it has it, if it is named"
+        => s03_a_forced_release_of_another_hold_does_nothing;
     [Queued ForceMissesHanded] force_misses_handed "takes no hold away that came by a wait, if it is named"
         => s03_a_forced_release_of_another_hold_does_nothing;
     [PollOnly ForceFlagStays] force_flag_stays "tells of a forced release whoever renews the lock next"

@@ -99,13 +99,28 @@ impl WrongPast {
 
     /// Whether the mark of the present holder is no longer known.
     async fn misses(&self, key: &LockKey) -> Result<bool> {
-        if !matches!(self.bug, Bug::ForceMissesRenewed | Bug::ForceMissesHanded) {
+        if !matches!(
+            self.bug,
+            Bug::ForceMissesRenewed
+                | Bug::ForceMissesHanded
+                | Bug::ForceMissesResumed
+                | Bug::ForceMissesDetached
+                | Bug::ForceMissesUnaware
+        ) {
             return Ok(false);
         }
         let holder = holder_of(Arc::clone(&self.right), key.clone()).await?;
         let known = self.side.past.known();
         Ok(holder.is_some_and(|holder| match self.bug {
             Bug::ForceMissesRenewed => known.renewed.contains(&holder),
+            Bug::ForceMissesResumed => known.resumed.contains_key(&holder),
+            Bug::ForceMissesDetached => {
+                let is_detached = self.side.later(holder).detached.is_some();
+                is_detached && !known.resumed.contains_key(&holder)
+            }
+            Bug::ForceMissesUnaware => {
+                known.waits.contains_key(&holder) && self.side.before(holder).is_none()
+            }
             _ => known.waits.contains_key(&holder),
         }))
     }

@@ -8,10 +8,11 @@ use lock_core::{
     Binding, ErrorKind, HolderMark, LockBackend, LockKey, Locks, Released, Renewal, Victim,
 };
 
+use crate::cases::tools::detached::Detached;
 use crate::cases::tools::layer::Forward;
 use crate::cases::tools::{
     admin, after_a_wait, answered, at_each_await, error_kind, free_soon, holds, lost_reason,
-    queues, renewed, soon, still_held, take, take_for, until_granted,
+    missed_its_turn, queues, renewed, soon, still_held, take, take_for, until_granted,
 };
 use crate::context::cancel::drop_after;
 use crate::context::{Cx, busy};
@@ -296,7 +297,59 @@ async fn s03_a_forced_release_of_another_hold_does_nothing(cx: Cx) -> Check {
         "the hold that was shown is alive, but the answer is {answer:?}"
     );
     free_soon(&cx, &other, "lock", "after a forced release of its owner").await?;
-    a_handed_hold_is_taken(&cx, &admin).await
+    a_handed_hold_is_taken(&cx, &admin).await?;
+    if cx.capabilities().detachable {
+        for is_borne in [false, true] {
+            a_detached_hold_is_taken(&cx, &admin, is_borne).await?;
+        }
+    }
+    if cx.capabilities().fair {
+        a_hold_that_nobody_knows_of_is_taken(&cx, &admin).await?;
+    }
+    Ok(())
+}
+
+/// A hold whose lease token is out can be taken away, also from a bearer who has renewed it.
+async fn a_detached_hold_is_taken(cx: &Cx, admin: &Locks, is_borne: bool) -> Check {
+    let (a, b) = (cx.backend().await?, cx.backend().await?);
+    let hold = Detached::take(cx, &a, "lock", cx.long_ttl()).await?;
+    let shown = mark(admin, "lock").await?;
+    let mut bearer = b.claim(hold.resumed())?;
+    if is_borne {
+        renewed(&mut *bearer).await?;
+    }
+    let answer = admin.force_release("lock", &shown).await?;
+    ensure!(
+        answer == Released::Freed,
+        "a hold with a lease token was shown and taken away, but the answer is {answer:?}"
+    );
+    let renewal = bearer.renew().await?;
+    ensure!(
+        renewal == Renewal::Lost,
+        "a hold was taken away, and its bearer's renewal is answered {renewal:?}"
+    );
+    free_soon(cx, &a, "lock", "after a forced release of a hold with a lease token").await
+}
+
+/// Where a lock has come to a waiter that has not looked yet, and is shown so, it can be taken away.
+async fn a_hold_that_nobody_knows_of_is_taken(cx: &Cx, admin: &Locks) -> Check {
+    let (a, b) = (cx.backend().await?, cx.backend().await?);
+    let mut first = holds(cx, &a, "lock").await?;
+    let mut unaware = queues(cx, &b, "lock").await?;
+    first.release().await?;
+    let turn = cx.now();
+    if let Some(holder) = admin.inspect("lock").await?.and_then(|info| info.holder) {
+        let answer = admin.force_release("lock", &holder.mark).await?;
+        missed_its_turn(cx, turn)?;
+        ensure!(
+            answer == Released::Freed,
+            "the next holder is shown, and taken away before it knows, but the answer is {answer:?}"
+        );
+        let check = unaware.check().await?;
+        ensure!(check == Renewal::Lost, "its lock was taken away, and its check says {check:?}");
+    }
+    unaware.release().await?;
+    Ok(())
 }
 
 /// The mark of a hold names it for as long as it lasts, also where its holder had to wait, and has renewed it
