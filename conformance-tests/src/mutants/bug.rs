@@ -143,6 +143,12 @@ mutants! {
         => c11_distinct_names_never_block_each_other;
     [PollOnly PrefixGlued] prefix_glued "glues prefix and name together" => c11_prefix_and_name_are_kept_apart;
     [PollOnly NamesShortened] names_shortened "cuts long names" => c11_long_names_are_not_cut;
+    [Queued QueuesFolded] queues_folded "keeps one queue for names that differ in case only"
+        => c11_waiters_of_distinct_names_never_meet;
+    [Queued QueuesShortened] queues_shortened "cuts the name of a queue to 255 bytes"
+        => c11_waiters_of_distinct_names_never_meet;
+    [Queued QueueIsAName] queue_is_a_name "keeps the queue of a lock under its name and `:queue`, which may be a lock"
+        => c11_names_that_look_like_ours_are_names;
     [PollOnly NeverExpires]
         never_expires "keeps the lock of a dead holder"
         => l01_an_abandoned_lock_is_free_after_its_ttl;

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{
-    Attempt, Busy, Bytes, Capabilities, Claim, ClaimRequest, ClockInstant, Error, Finding,
-    HolderInfo, HolderMark, LockAdmin, LockBackend, LockInfo, LockKey, OwnerId, Released, Renewal,
-    Result, Seen, Victim,
+    Attempt, Busy, Bytes, Capabilities, Claim, ClaimRequest, ClockInstant, Error, ErrorKind,
+    Finding, HolderInfo, HolderMark, LockAdmin, LockBackend, LockInfo, LockKey, OwnerId, Released,
+    Renewal, Result, Seen, Victim,
 };
 use tokio::sync::Notify;
 
@@ -18,6 +18,8 @@ use super::side::{Side, admin_of, holder_of, show_the_ttl};
 
 /// How many renewals are too many for a store that counts them.
 const TOO_MANY: u32 = 100;
+/// The longest name of a queue, in bytes.
+const QUEUE: usize = 255;
 /// The longest name of a channel, in bytes.
 const LONG: usize = 63;
 /// How often one asks on whose claim is gone.
@@ -290,10 +292,36 @@ impl PastClaim {
         Ok(holder == Some(self.request.owner))
     }
 
+    /// Whether somebody waits in the same queue for a lock of another name.
+    fn is_behind_another(&self) -> bool {
+        let queue = |key: &LockKey| match self.bug {
+            Bug::QueuesFolded => key.name().to_lowercase(),
+            _ => key.name().chars().take(QUEUE).collect(),
+        };
+        let (key, known) = (&self.request.key, self.side.past.known());
+        let mut others = known.waiting.iter().filter(|other| other.key != *key);
+        others.any(|other| queue(&other.key) == queue(key))
+    }
+
+    /// Whether another lock has the name under which its queue is kept.
+    fn has_no_queue(&self) -> impl Future<Output = Result<bool>> + Send + 'static {
+        let (store, key) = (Arc::clone(&self.store), self.request.key.clone());
+        async move {
+            let queue = LockKey::new(key.prefix(), format!("{}:queue", key.name()))?;
+            Ok(holder_of(store, queue).await?.is_some())
+        }
+    }
+
     /// The true answer, obtained in a wrong way.
     async fn ask(&mut self) -> Result<Attempt> {
         let (is_first, wait, ttl) = (self.looks == 0, self.request.wait, self.request.ttl);
         match self.bug {
+            Bug::QueuesFolded | Bug::QueuesShortened if is_first && self.is_behind_another() => {
+                return Ok(Attempt::Busy(Busy::default()));
+            }
+            Bug::QueueIsAName if wait && self.has_no_queue().await? => {
+                return Err(Error::new(ErrorKind::Store, "the key holds a value of another kind"));
+            }
             Bug::RefusedTwiceWaits if !wait && !is_first => {
                 self.right = self.other(|request| request.wait = true)?;
                 let answer = self.right.try_acquire().await?;

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use lock_core::{Attempt, ErrorKind, LockKey, Released};
 
-use crate::cases::tools::{error_kind, longest_name, take_for};
-use crate::context::{Cx, granted};
+use crate::cases::tools::{error_kind, holds, longest_name, queues, take_for, until_granted};
+use crate::context::{Cx, busy, granted};
 use crate::runner::case::cases;
 use crate::runner::check::{Check, Demanded as _, ensure, ensure_exactly, fail};
 
@@ -26,6 +26,9 @@ cases! {
     c11_names_that_look_like_ours_are_names []
         "a name that reads like an auxiliary key of a store disturbs no other lock"
         covers [Claim/New/Plain, TryAcquire/New/Plain];
+    c11_waiters_of_distinct_names_never_meet []
+        "a lock is free, and goes to who waits for it, whoever waits for one whose name differs in anything"
+        covers [TryAcquire/New/Plain, TryAcquire/Waiting/OtherReleases];
     c11_bad_names_are_refused []
         "a name that is empty, too long or has a control character is refused, with its reason"
         guards [Acquire/Free/Plain, TryAcquire/Free/Plain];
@@ -295,12 +298,42 @@ async fn c11_names_that_look_like_ours_are_names(cx: Cx) -> Check {
             Some(token) > last,
             "with such names held, the token {token} does not rise over {last:?}"
         );
-        last = Some(token);
+        let mut waiter = backend.claim(cx.request_for(base, cx.long_ttl())?.with_wait(true))?;
+        let wait = waiter.try_acquire().await.demanded("a wait beside such names")?;
+        if let Attempt::Granted { .. } = wait {
+            return cx.not_alone(base, 1, "a waiter was granted a lock that is held");
+        }
         claim.release().await?;
+        until_granted(&cx, &mut *waiter).await?;
+        let next = granted(&mut *waiter).await?;
+        ensure_exactly!(next > token, "with such names held, {next} is given after {token}");
+        last = Some(next);
+        waiter.release().await?;
     }
     for mut claim in held {
         granted(&mut *claim).await?;
         claim.release().await?;
+    }
+    Ok(())
+}
+
+async fn c11_waiters_of_distinct_names_never_meet(cx: Cx) -> Check {
+    let (a, b) = (cx.backend().await?, cx.backend().await?);
+    let start = "x".repeat(LockKey::MAX_LEN - 1);
+    let (x, y) = (format!("{start}a"), format!("{start}b"));
+    for (one, two) in [("lock", "Lock"), ("a", "a "), ("a/b", "a_b"), ("á", "a\u{301}"), (&*x, &*y)]
+    {
+        let mut first = holds(&cx, &a, one).await?;
+        let mut waits = queues(&cx, &b, one).await?;
+        let mut second = holds(&cx, &a, two).await?;
+        let mut next = queues(&cx, &b, two).await?;
+        second.release().await?;
+        until_granted(&cx, &mut *next).await?;
+        busy(&cx, &mut *waits).await?;
+        next.release().await?;
+        first.release().await?;
+        until_granted(&cx, &mut *waits).await?;
+        waits.release().await?;
     }
     Ok(())
 }
