@@ -327,6 +327,8 @@ mutants! {
         => c14_an_owner_that_differs_in_one_bit_takes_nothing_over;
     [PollOnly NamesHashed] names_hashed "keeps 16 bits of a hash of the name"
         => c11_a_thousand_names_are_a_thousand_locks;
+    [PollOnly LaterPagesOfAll] later_pages_of_all "lists from the second hundred on whatever comes next, of any prefix and beginning"
+        => c11_a_thousand_names_are_a_thousand_locks;
     [PollOnly ListCut] list_cut "lists the first hundred locks" => c11_a_thousand_names_are_a_thousand_locks;
     [PollOnly MarkOfTheLock] mark_of_the_lock "shows one mark for all holds of a lock"
         => c01_inspection_shows_what_was_asked_for;
@@ -592,6 +594,8 @@ mutants! {
     [PollOnly FloorTooLow] floor_too_low "shows a floor of one less than the last token"
         => c18_a_floor_lies_between_the_last_token_and_the_next;
     [PollOnly FloorTooHigh] floor_too_high "shows the next token as the floor"
+        => c18_a_floor_lies_between_the_last_token_and_the_next;
+    [PollOnly FloorEnds] floor_ends "forgets the floor of a name a minute after its last lease"
         => c18_a_floor_lies_between_the_last_token_and_the_next;
     [PollOnly FloorIsMissing] floor_is_missing "shows no floor of a name that had tokens"
         => c18_a_floor_lies_between_the_last_token_and_the_next;

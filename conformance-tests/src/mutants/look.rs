@@ -297,6 +297,7 @@ impl WrongLook {
             Bug::FloorTooLow => by(0, 1),
             Bug::FloorTooHigh => by(1, 0),
             Bug::FloorIsMissing => free(None),
+            Bug::FloorEnds if self.side.rests(key) => free(None),
             Bug::FloorIsTheFirst => free(self.side.last_fence(key).or(floor)),
             Bug::FloorIsKept => {
                 locked(&self.kept).entry(key.clone()).or_insert_with(|| free(floor)).clone()

@@ -218,6 +218,12 @@ impl Side {
         ends.get(key).is_some_and(|end| *end <= self.clock.now())
     }
 
+    /// Whether that lease has ended a minute ago.
+    pub(super) fn rests(&self, key: &LockKey) -> bool {
+        let ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
+        ends.get(key).is_some_and(|end| *end + Duration::from_secs(60) <= self.clock.now())
+    }
+
     pub(super) fn take(&self, key: &LockKey, owner: OwnerId) {
         self.enter(key, owner, false);
     }

@@ -219,6 +219,12 @@ impl LockAdmin for WrongView {
         if self.bug == Bug::ListCut {
             list.truncate(100);
         }
+        if self.bug == Bug::LaterPagesOfAll && list.len() > 100 {
+            list.truncate(100);
+            let last = list.last().map(|info| info.key.clone());
+            let next = self.side.taken().into_iter().filter(|key| Some(key) > last.as_ref());
+            list.extend(next.map(|key| LockInfo::new(key, None, None)));
+        }
         if self.bug == Bug::EndedAreListed {
             let known: Vec<_> = list.iter().map(|info| info.key.clone()).collect();
             let ended = self.side.taken().into_iter().filter(|key| !known.contains(key));

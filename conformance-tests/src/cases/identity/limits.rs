@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use lock_core::{
     Attempt, Claim, ClaimRequest, ClockInstant, ErrorKind, HolderMark, LockAdmin, LockBackend,
-    OsRng, OwnerId, Released, Renewal, Resume, Victim,
+    LockKey, OsRng, OwnerId, Released, Renewal, Resume, Victim,
 };
 
 use crate::cases::tools::way::Way;
 use crate::cases::tools::{
-    error_kind, free_within, kept_until, of_all, renewed, still_held, with_a_fraction,
+    error_kind, free_within, holds, kept_until, of_all, renewed, still_held, with_a_fraction,
 };
 use crate::context::{Cx, busy, granted};
 use crate::runner::case::cases;
@@ -266,6 +266,12 @@ const MANY: usize = 1000;
 
 async fn c11_a_thousand_names_are_a_thousand_locks(cx: Cx) -> Check {
     let (a, b) = (cx.backend().await?, cx.backend().await?);
+    // Neighbours, which no list of theirs shows.
+    let mut neighbours = vec![holds(&cx, &a, "lock").await?, holds(&cx, &a, "locks").await?];
+    let mut request = cx.request_for("lock", cx.long_ttl())?;
+    request.key = LockKey::new(format!("{}~", cx.prefix()), "lock 0000")?;
+    neighbours.push(a.claim(request)?);
+    granted(&mut *neighbours[2]).await?;
     let name = |at: usize| format!("lock {at:04}");
     let claims: Check<Vec<_>> =
         (0..MANY).map(|at| Ok(a.claim(cx.request_for(&name(at), cx.long_ttl())?)?)).collect();
@@ -304,7 +310,11 @@ async fn c11_a_thousand_names_are_a_thousand_locks(cx: Cx) -> Check {
     for (claim, answer) in released.await? {
         ensure!(answer == Released::Freed, "the release of {claim:?} was answered {answer:?}");
     }
-    listed(&cx, &b, Vec::new()).await
+    listed(&cx, &b, Vec::new()).await?;
+    for mut neighbour in neighbours {
+        neighbour.release().await?;
+    }
+    Ok(())
 }
 
 /// The store lists just these names, in order, if it lists any.

@@ -1,5 +1,7 @@
 //! C18: the floor of a free name, which no token so far exceeds and every later one does.
 
+use std::time::Duration;
+
 use lock_core::{Fencing, FencingToken};
 
 use crate::cases::tools::looks::{
@@ -46,6 +48,15 @@ async fn c18_a_floor_lies_between_the_last_token_and_the_next(cx: Cx) -> Check {
         is_above(bounds[at].floor, holding.fence, &format!("in cycle {cycle}"))?;
         bounds[at].last = Some(holding.fence.get());
         holding.claim.release().await?;
+    }
+    // Longer than a name is kept in a store that forgets those that rest.
+    cx.sleep(if cx.is_virtual() { Duration::from_secs(180) } else { cx.ttl() * 3 }).await;
+    let (seen, when) = (look(&cx, &clients[0], &keys).await?, "after a long rest");
+    for ((key, bounds), seen) in keys.iter().zip(bounds).zip(&seen) {
+        let shown = floor(seen, bounds.last, when)?;
+        let next = Holding::take(&cx, &clients[1], key, None).await?;
+        is_above(shown, next.fence, when)?;
+        next.ends(&cx, &clients[2], when).await?;
     }
     Ok(())
 }
