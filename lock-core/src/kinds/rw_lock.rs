@@ -1,5 +1,6 @@
 //! Readers and writers: many may read at a time, or one may write.
 
+use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -390,6 +391,7 @@ impl RwLock {
         let Client { clock, defaults, .. } = self.client();
         let begun = clock.now();
         let deadline = patience.deadline(begun, self.client().call_limit());
+        let tries = matches!(patience, Patience::Try);
         loop {
             let joined = clock.now();
             let (taking, is_own) = {
@@ -398,8 +400,9 @@ impl RwLock {
                     return Ok(slot);
                 }
                 match own.in_taking(&self.lock) {
-                    Some(taking) => (taking, false),
-                    None => {
+                    // Since it has queued, others may have stopped.
+                    Some(taking) if !(tries && taking.is_queued.is_cancelled()) => (taking, false),
+                    _ => {
                         let taking = self.take_for_all(patience)?;
                         own.taking.retain(|other| other.strong_count() > 0);
                         own.taking.push(Arc::downgrade(&taking));
@@ -412,7 +415,7 @@ impl RwLock {
             let taken = tokio::select! {
                 biased;
                 taken = taking.call.outcome() => taken,
-                () = taking.is_queued.cancelled(), if matches!(patience, Patience::Try) => {
+                () = taking.is_queued.cancelled(), if tries && !is_own => {
                     return Err(busy());
                 }
                 () = clock.sleep_until(limit) => {
@@ -475,28 +478,37 @@ impl RwLock {
         let mut others = slots.all.clone().collect();
         let usual = self.in_use.0.lock().number;
         let first = usual.or_else(|| slots.pick(&mut others));
-        let mut taken = slots.take_free(first, others.clone(), patience).await?;
+        if let Some(taken) = slots.take_free(first, others, patience).await? {
+            return Ok(self.own_slot(taken));
+        }
+        // As many processes read as there are slots.
+        is_queued.cancel();
+        let waits_for = slots.pick(&mut slots.all.clone().collect());
+        let Some(slot) = waits_for.filter(|_| !matches!(patience, Patience::Try)) else {
+            return Err(busy());
+        };
+        let mut turn = pin!(async { slots.lock(slot)?.take(patience).await });
+        // Who has that slot may read for long, while others have stopped.
+        let mut another = pin!(self.slot_of_another(&slots, patience));
+        tokio::select! {
+            biased;
+            guard = &mut turn => Ok(self.own_slot((slot, guard?))),
+            slot = &mut another => Ok(slot),
+        }
+    }
+
+    /// Waits until there is one that is free, or that this process has by then, beside a place in the queue of one.
+    async fn slot_of_another(&self, slots: &Slots<'_>, patience: Patience) -> Arc<ReadSlot> {
         loop {
-            if let Some(taken) = taken {
-                return Ok(self.own_slot(taken));
+            self.client().clock.sleep(LOOK_AGAIN).await;
+            if let Some(slot) = self.in_use.0.lock().usual(&self.lock) {
+                return slot;
             }
-            // As many processes read as there are slots.
-            is_queued.cancel();
-            let waits_for = slots.pick(&mut slots.all.clone().collect());
-            let Some(slot) = waits_for.filter(|_| !matches!(patience, Patience::Try)) else {
-                return Err(busy());
-            };
-            taken = tokio::select! {
-                biased;
-                guard = async { slots.lock(slot)?.take(patience).await } => Some((slot, guard?)),
-                // Who has that slot may read for long, while others have stopped.
-                () = self.client().clock.sleep(LOOK_AGAIN) => {
-                    if let Some(slot) = self.in_use.0.lock().usual(&self.lock) {
-                        return Ok(slot);
-                    }
-                    slots.take_free(None, slots.all.clone().collect(), patience).await?
-                }
-            };
+            // What goes wrong is told by the wait beside this.
+            let taken = slots.take_free(None, slots.all.clone().collect(), patience).await;
+            if let Ok(Some(taken)) = taken {
+                return self.own_slot(taken);
+            }
         }
     }
 

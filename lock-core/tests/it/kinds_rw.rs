@@ -557,10 +557,17 @@ async fn a_reader_too_many_waits_for_the_first_that_stops() {
     assert!(begun.elapsed() < SECOND, "a try waited for {:?}", begun.elapsed());
     let slots = locks.list("prices~~r").await.unwrap();
     let waited_for = slots.iter().find(|slot| slot.waiters == Some(1)).expect("a waiter");
+    tokio::time::sleep(5 * SECOND + SECOND / 2).await;
+    let later = locks.list("prices~~r").await.unwrap();
+    let still = later.iter().find(|slot| slot.waiters == Some(1)).expect("a waiter");
+    assert_eq!(still.key, waited_for.key, "it keeps its place");
     let reads_on = waited_for.holder.as_ref().and_then(|holder| holder.owner);
     others.retain(|read| Some(read.owner()) == reads_on);
     assert_eq!(others.len(), 1);
+    tokio::time::sleep(MS).await;
+    let tried = prices.try_read().await.unwrap().expect("63 slots are free");
     let read = tokio::time::timeout(3 * SECOND, waits).await.expect("63 slots are free");
+    tried.release().await.unwrap();
     read.unwrap().unwrap().release().await.unwrap();
 }
 
