@@ -32,6 +32,7 @@ use lock_core::{
     Binding, Capabilities, Claim, ClaimRequest, DataLoss, Error, Fencing, LockAdmin, LockBackend,
     LockKey, Result, Seen, Wake, async_trait,
 };
+use lock_kit::runtime;
 
 use self::admission::Admission;
 use self::claim::RedlockClaim;
@@ -108,6 +109,7 @@ impl RedlockBackend {
     /// Cancel-safe.
     pub async fn connect(config: RedlockConfig) -> Result<Self> {
         let backend = Self::new(config)?;
+        runtime::require("Redlock")?;
         let plan = backend.admission.advance().await?;
         if let Some(wrong) = plan.wrong {
             return Err(Error::config(wrong));

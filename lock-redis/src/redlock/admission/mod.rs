@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use lock_core::{ClockInstant, Error, ErrorKind, OsRng, OwnerId, Result};
 use lock_kit::attendant::{Attendants, Requests};
+use lock_kit::runtime;
 use parking_lot::Mutex;
 use redis::Value;
 use tokio::sync::{Notify, oneshot};
@@ -75,12 +76,13 @@ impl Admission {
     ///
     /// # Errors
     ///
-    /// `Config` if two of the nodes are one server.
+    /// `Config` if two of the nodes are one server, or outside of a runtime; `Closed`.
     pub(crate) async fn advance(self: &Arc<Self>) -> Result<AdmissionPlan> {
+        runtime::current("Redlock")?;
         let (sender, plan) = oneshot::channel();
         self.waiting.ask(sender, |waiting| Arc::clone(self).serve(waiting));
         plan.await.unwrap_or_else(|_| {
-            Err(Error::new(ErrorKind::Unavailable, "the client was closed, or its runtime"))
+            Err(Error::new(ErrorKind::Closed, "the client was closed, or its runtime"))
         })
     }
 
@@ -186,6 +188,7 @@ impl Admission {
                     Ok(AdmissionPlan { wait: Some(wait), all_vote, .. }) => {
                         (wait.max(Duration::from_millis(100)), all_vote)
                     }
+                    Err(error) if error.kind() == ErrorKind::Closed => return,
                     Err(error) => {
                         admission.set_why(&[NonVoter::all(error.to_string())], false);
                         // That does not pass by itself. After this pause, the next one that hears of a node without a
@@ -421,8 +424,9 @@ impl QuarantineClock {
 
 #[cfg(test)]
 mod tests {
+    use std::future::Future;
     use std::ops::Range;
-    use std::task::{Context, Waker};
+    use std::task::{Context, Poll, Waker};
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
@@ -470,6 +474,34 @@ mod tests {
             admission.recover().await.unwrap_err();
         };
         assert!(tokio::time::timeout(LONGEST_PAUSE, others).await.is_ok(), "they wait for it");
+    }
+
+    #[test]
+    fn outside_of_a_runtime_is_an_error() {
+        let nodes = RedlockConfig::from_url("redlock://a,b,c?lock_quorum_name=q").unwrap();
+        let connecting = std::pin::pin!(crate::RedlockBackend::connect(nodes.clone()));
+        let context = &mut Context::from_waker(Waker::noop());
+        let Poll::Ready(Err(error)) = connecting.poll(context) else { panic!("it waits") };
+        assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+        let admission = Arc::new(Admission::new(Arc::new(Quorum::new(nodes).unwrap())));
+        let advancing = std::pin::pin!(admission.advance());
+        let Poll::Ready(Err(error)) = advancing.poll(context) else { panic!("it waits") };
+        assert!(error.to_string().contains("call from within one"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_client_that_is_closed_blames_no_node() {
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let nodes = [closed().await, closed().await, silent.local_addr().unwrap().to_string()];
+        let url = format!("redlock://{}?lock_quorum_name=q", nodes.join(","));
+        let quorum = Arc::new(Quorum::new(RedlockConfig::from_url(&url).unwrap()).unwrap());
+        let admission = Arc::new(Admission::new(Arc::clone(&quorum)));
+        admission.tend();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        quorum.close().await;
+        let ended = tokio::time::timeout(LIMIT, admission.tended.lock()).await;
+        assert!(ended.is_ok(), "it goes on");
+        assert_eq!(admission.why(), None);
     }
 
     #[tokio::test]

@@ -1,7 +1,7 @@
 //! What a claim may have left at a node: acquire requests without an answer, and the releases that are
 //! repeated until nothing can be left.
 //!
-//! The rule is that of `in_doubt` in the core's keeper, for each node and each try: a type of its own, since the
+//! The rule is that of `keeper/in_doubt.rs` in the core, for each node and each try: a type of its own, since the
 //! model check orders and hashes it, and sees nothing but the standard library here.
 
 use std::time::Duration;
