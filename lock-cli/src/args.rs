@@ -209,7 +209,7 @@ pub(crate) struct WantArgs {
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) ttl: Option<Duration>,
     /// Give up after waiting this long. Default: wait for as long as the store answers, and exit with 69 if it
-    /// has been silent for lock_unavailable_after (30s on most stores)
+    /// has been silent for lock_unavailable_after (30s on most stores). 0s is the same as --nonblock
     #[arg(short, long, value_name = "DURATION", value_parser = duration, conflicts_with = "nonblock")]
     pub(crate) wait: Option<Duration>,
     /// Give up at once if another client holds the lock
@@ -239,6 +239,11 @@ pub(crate) struct WantArgs {
 }
 
 impl WantArgs {
+    /// Whether nothing is waited for.
+    pub(crate) fn is_try(&self) -> bool {
+        self.nonblock || self.wait == Some(Duration::ZERO)
+    }
+
     /// Where several are about the same, the last one counts.
     pub(crate) fn moved_codes(&self) -> Vec<MovedCode> {
         let conflict = self.conflict_exit_code;

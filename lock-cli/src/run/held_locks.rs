@@ -133,7 +133,7 @@ fn wishes(args: &RunArgs, store: &OpenStore) -> Result<Vec<Wish>, ExitError> {
         && let Some(last) = wishes.pop()
     {
         // We ask the command to stop at the limit, and the locks are held until it has. The cap
-        // applies if we cannot. The others are held for longer, by the time it takes to get this one.
+        // applies if we cannot; a writer has none. The others are held for longer, by the time it takes to get this one.
         let cap = limit.saturating_add(args.kill_after).saturating_add(Duration::from_secs(1));
         wishes.push(last.max_hold(cap));
     }

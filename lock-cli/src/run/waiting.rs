@@ -75,10 +75,11 @@ pub(crate) struct StoreSession {
 impl StoreSession {
     pub(crate) async fn open(names: &[String], want: &WantArgs) -> Result<Self, ExitError> {
         let mut signals = Signals::watch(&FORWARDED, &[])?;
-        let give_up_at = want.wait.map(|limit| SystemClock::default().now() + limit);
+        let limit = want.wait.filter(|_| !want.is_try());
+        let give_up_at = limit.map(|limit| SystemClock::default().now() + limit);
         let reporter = Reporter::new(names, want);
         let opening = async {
-            let Some(limit) = want.wait else { return OpenStore::open(&want.store).await };
+            let Some(limit) = limit else { return OpenStore::open(&want.store).await };
             let told = |error: &Error| {
                 let text = format!(
                     "the store cannot be reached ({error}); trying again for {}",
@@ -180,7 +181,7 @@ async fn wait<W: Wanted>(
     let started = clock.now();
     let mut acquiring = pin!(async {
         match *give_up_at {
-            _ if want.nonblock => wanted.attempt().await,
+            _ if want.is_try() => wanted.attempt().await,
             Some(at) => wanted.wait_for(at.since(started)).await.map(Some),
             None => wanted.wait().await.map(Some),
         }

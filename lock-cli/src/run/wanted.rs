@@ -114,7 +114,8 @@ impl Wish {
             Self::Lock(lock) => Self::Lock(lock.max_hold(limit)),
             Self::Permit(semaphore) => Self::Permit(semaphore.max_hold(limit)),
             Self::Read(lock) => Self::Read(lock.max_hold(limit)),
-            Self::Write(lock) => Self::Write(lock.max_hold(limit)),
+            // Its limit would begin before the readers have left.
+            Self::Write(lock) => Self::Write(lock),
         }
     }
 }

@@ -1,10 +1,11 @@
 //! `run` with permits, and as a reader or a writer; and what other commands show of them under their name.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::bench::{Bench, Running, SOON, finish, read, until};
+use crate::bench::{Bench, Running, SOON, finish, pause, read, until};
 use crate::watch::Watching;
 
 /// A command that says its slot, and waits.
@@ -47,6 +48,33 @@ fn as_many_commands_run_as_there_are_permits() {
     finish(waits, SOON).is(0).printing("ran\n");
     other.stop();
     assert!(bench.held().is_empty());
+}
+
+/// Its limit begins when it has the lock.
+#[test]
+fn a_writer_may_wait_for_longer_than_it_holds() {
+    let bench = Bench::new();
+    let reader: Running =
+        bench.distlock(["run", "prices", "--read", "--", "sh", "-c", SAYS]).spawn().unwrap().into();
+    until("a reader runs", SOON, || started(&bench).len() == 1);
+    let limits = ["--write", "--max-hold", "500ms", "--kill-after", "100ms"];
+    let writes = [&["run", "prices"][..], &limits, &["--", "echo", "ran"]].concat();
+    let writes = bench.distlock(writes).spawn().unwrap();
+    pause(Duration::from_secs(2));
+    reader.stop();
+    finish(writes, SOON).is(0).printing("ran\n");
+}
+
+#[test]
+fn a_wait_of_no_time_asks_once() {
+    let bench = Bench::new();
+    let writes = || bench.done(["run", "prices", "--write", "--wait", "0s", "--", "echo", "ran"]);
+    writes().is(0).printing("ran\n");
+    let reader: Running =
+        bench.distlock(["run", "prices", "--read", "--", "sh", "-c", SAYS]).spawn().unwrap().into();
+    until("a reader runs", SOON, || started(&bench).len() == 1);
+    writes().is(75).printing("");
+    reader.stop();
 }
 
 #[test]
