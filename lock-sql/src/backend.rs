@@ -23,7 +23,7 @@ use crate::sqlite::SqliteTarget;
 pub struct SqlBackend(Arc<dyn LockBackend>);
 
 /// An application's pool, of any dialect that is compiled in: the database to which its connections lead, or why they
-/// cannot be used. What [`SqlBackend::from_pool`] says of the options that a pool has now is about when this is made.
+/// cannot be used. A pool of PostgreSQL or SQLite is read when it is converted.
 #[derive(Clone, Debug)]
 pub struct SqlPool(Result<Arc<dyn SqlTarget>>);
 
@@ -103,7 +103,7 @@ impl SqlBackend {
     /// own.
     ///
     /// PostgreSQL: likewise, up to ten connections and a listening one, opened as needed with the
-    /// options that the pool has now. Its `after_connect` is not called.
+    /// options that the pool had when it was converted. Its `after_connect` is not called.
     ///
     /// MySQL and MariaDB: likewise, up to ten connections, opened as needed with the options that
     /// the pool has at that time. Its `after_connect` is not called.

@@ -137,7 +137,7 @@ impl ClaimWatches {
         (self.footing, self.revision) = (footing, revision);
     }
 
-    /// Whether nothing shows that the store went back since the last read before.
+    /// Whether nothing shows that the store went back since the read before this one.
     fn is_of_the_present_era(&self) -> bool {
         self.watches.footing().is_of_one_era(self.footing)
     }

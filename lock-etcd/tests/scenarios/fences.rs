@@ -61,8 +61,8 @@ async fn restored(cluster: &EtcdCluster, clients: &[&EtcdBackend]) {
     }
 }
 
-/// These clients hold the lock one after the other, each with a greater fence than the one before. If not, `what` is
-/// said behind the two fences.
+/// These clients hold the lock one after the other, each with a greater fence than the one before. If not, the error ends
+/// with `what`.
 async fn rise_in(order: &[&EtcdBackend], mut last: FencingToken, what: &str) {
     for backend in order {
         let fence = hold(backend).await;

@@ -131,7 +131,7 @@ impl<S: PooledServer> ServerPool<S> {
     }
 
     /// Tells why the last opening has failed, if its own call did not wait for it: a server that takes longer to refuse
-    /// than a call takes would otherwise seem to be silent.
+    /// than a call takes would otherwise seem to be silent. Only what does not pass by itself is kept for that.
     fn heard(&self) -> Result<(), StatementFailure> {
         match self.unheard.lock().take() {
             Some((at, failure)) if self.clock.now().since(at) < RECENT => Err(failure),
