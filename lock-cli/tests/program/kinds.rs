@@ -50,12 +50,16 @@ fn as_many_commands_run_as_there_are_permits() {
     assert!(bench.held().is_empty());
 }
 
+fn reads(bench: &Bench) -> Running {
+    let mut command = bench.distlock(["run", "prices", "--read", "--", "sh", "-c", SAYS]);
+    command.spawn().expect("it starts").into()
+}
+
 /// Its limit begins when it has the lock.
 #[test]
 fn a_writer_may_wait_for_longer_than_it_holds() {
     let bench = Bench::new();
-    let reader: Running =
-        bench.distlock(["run", "prices", "--read", "--", "sh", "-c", SAYS]).spawn().unwrap().into();
+    let reader = reads(&bench);
     until("a reader runs", SOON, || started(&bench).len() == 1);
     let limits = ["--write", "--max-hold", "500ms", "--kill-after", "100ms"];
     let writes = [&["run", "prices"][..], &limits, &["--", "echo", "ran"]].concat();
@@ -70,8 +74,7 @@ fn a_wait_of_no_time_asks_once() {
     let bench = Bench::new();
     let writes = || bench.done(["run", "prices", "--write", "--wait", "0s", "--", "echo", "ran"]);
     writes().is(0).printing("ran\n");
-    let reader: Running =
-        bench.distlock(["run", "prices", "--read", "--", "sh", "-c", SAYS]).spawn().unwrap().into();
+    let reader = reads(&bench);
     until("a reader runs", SOON, || started(&bench).len() == 1);
     writes().is(75).printing("");
     reader.stop();
@@ -80,10 +83,7 @@ fn a_wait_of_no_time_asks_once() {
 #[test]
 fn readers_run_side_by_side_and_a_writer_alone() {
     let bench = Bench::new();
-    let read = || -> Running {
-        bench.distlock(["run", "prices", "--read", "--", "sh", "-c", SAYS]).spawn().unwrap().into()
-    };
-    let readers = [read(), read()];
+    let readers = [reads(&bench), reads(&bench)];
     until("two readers run", SOON, || started(&bench).len() == 2);
     let done =
         bench.done(["run", "prices", "--write", "-n", "--", "echo", "ran"]).is(75).printing("");

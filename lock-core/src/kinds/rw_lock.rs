@@ -1,6 +1,5 @@
 //! Readers and writers: many may read at a time, or one may write.
 
-use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -487,13 +486,12 @@ impl RwLock {
         let Some(slot) = waits_for.filter(|_| !matches!(patience, Patience::Try)) else {
             return Err(busy());
         };
-        let mut turn = pin!(async { slots.lock(slot)?.take(patience).await });
-        // Who has that slot may read for long, while others have stopped.
-        let mut another = pin!(self.slot_of_another(&slots, patience));
+        let lock = slots.lock(slot)?;
         tokio::select! {
             biased;
-            guard = &mut turn => Ok(self.own_slot((slot, guard?))),
-            slot = &mut another => Ok(slot),
+            guard = lock.take(patience) => Ok(self.own_slot((slot, guard?))),
+            // Who has that slot may read for long, while others have stopped.
+            slot = self.slot_of_another(&slots, patience) => Ok(slot),
         }
     }
 
